@@ -1,0 +1,122 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/guideway/guideway/dataplane"
+	"google.golang.org/protobuf/proto"
+)
+
+// Config is one complete static configuration.
+type Config struct {
+	// Source is the Bootstrap message as read, for config_dump.
+	Source    proto.Message
+	Node      Node
+	Admin     Admin
+	Listeners []*Listener
+	Clusters  []*Cluster
+	// Dynamic says where clusters and listeners come from besides; zero for a static configuration.
+	Dynamic Dynamic
+	// Runtime holds the layers of layered_runtime, lowest first.
+	Runtime []RuntimeLayer
+	// MaxConnections is the overload manager's bound, 0 for none.
+	MaxConnections uint64
+	// OverloadMonitor is set if that bound is configured (for its stats).
+	OverloadMonitor     bool
+	StatsFlushInterval  time.Duration
+	StatsFlushOnAdmin   bool
+	Stats               StatsConfig
+	OutlierEventLogPath string
+	// Guideway are the node's own settings (node.metadata.guideway).
+	Guideway Settings
+	// Warnings are fields that are accepted and not acted on.
+	Warnings []Problem
+	// UnknownFields counts unknown fields that were allowed.
+	UnknownFields int
+}
+
+// Problem is one error or warning about a configuration.
+type Problem struct {
+	// File and Line (1-based) where the field stands; 0 if unknown.
+	File string
+	Line int
+	// Path is the field path, as static_resources.clusters[0].maglev_lb_config.table_size.
+	Path string
+	// Reason says what is wrong and what to do.
+	Reason string
+	// Envoy is the tail of the message with which Envoy refuses the same, if it does; may be empty.
+	Envoy string
+}
+
+// Error makes a Problem an error: "file:line: path: reason".
+func (p Problem) Error() string {
+	s := p.Reason
+	if p.Path != "" {
+		s = p.Path + ": " + s
+	}
+	switch {
+	case p.File != "" && p.Line > 0:
+		return fmt.Sprintf("%s:%d: %s", p.File, p.Line, s)
+	case p.File != "":
+		return p.File + ": " + s
+	}
+	return s
+}
+
+// Node identifies this instance.
+type Node struct {
+	ID, Cluster string
+	Locality    dataplane.Locality
+	Metadata    map[string]any
+}
+
+// Admin server settings. An invalid Address means no admin server.
+type Admin struct {
+	Address    netip.AddrPort
+	AllowPaths []string // exact paths or prefixes ending in '*'; nil allows all
+}
+
+// Settings are Guideway's own, from node.metadata.guideway.
+type Settings struct {
+	Dataplane  string // auto, xdp, xdp-generic or proxy
+	Interfaces []string
+	HashSeed   uint64
+}
+
+// RuntimeLayer is one layer of the runtime.
+type RuntimeLayer struct {
+	Name  string
+	Admin bool
+	// Values as text, nested keys joined by dots.
+	Values map[string]string
+}
+
+// StatsConfig is stats_config.
+type StatsConfig struct {
+	UseAllDefaultTags bool
+	Tags              []TagSpecifier
+	// Reject tells which stats are not made; nil keeps all.
+	Reject func(name string) bool
+	// Buckets by name: for histograms whose name Match accepts.
+	Buckets []HistogramBuckets
+}
+
+// TagSpecifier is a custom tag: a regular expression, or a fixed value.
+type TagSpecifier struct{ Name, Regex, Fixed string }
+
+// HistogramBuckets sets the bounds of histograms, in the histogram's unit.
+type HistogramBuckets struct {
+	Match  func(name string) bool
+	Bounds []float64
+}
+
+// Dynamic holds where listeners and clusters come from; see package xds.
+type Dynamic struct {
+	LDS, CDS *ConfigSource
+	ADS      proto.Message // *corev3.ApiConfigSource
+}
+
+// ConfigSource is a core.v3.ConfigSource that has passed validation.
+type ConfigSource struct{ Message proto.Message }

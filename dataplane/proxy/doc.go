@@ -1,0 +1,5 @@
+// Package proxy is the userspace data plane: Envoy's tcp_proxy and udp_proxy on epoll event loops, one
+// loop per worker and no goroutine per connection. It needs no privileges. It owns sockets, pipes and
+// sessions; it knows nothing of protobufs, discovery or health checking, and takes everything it serves
+// from dataplane.Snapshots.
+package proxy

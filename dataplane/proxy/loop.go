@@ -1,0 +1,169 @@
+package proxy
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// handler gets the events of one file descriptor. It runs on the loop's goroutine and must not block.
+type handler interface {
+	// ready is called with the epoll events that occurred (EPOLLIN, EPOLLOUT, EPOLLRDHUP, ...).
+	ready(events uint32)
+}
+
+// loop is one event loop: an epoll set, timers and a queue of functions from other goroutines. All
+// methods but post and stop are for the loop's own goroutine only.
+//
+// File descriptors are registered edge-triggered or level-triggered as the caller says. A descriptor
+// must be removed before it is closed; events already fetched for it are then discarded, because
+// slots of the handler table carry a generation that travels in the epoll data.
+type loop struct {
+	epfd, wakefd int
+	now          time.Time // refreshed once per turn
+	timers       timerWheel
+	slots        []slot
+	free         []uint32
+
+	mu     sync.Mutex
+	posted []func()
+	awake  bool // the wake descriptor has been written and not yet read
+	quit   bool
+}
+
+type slot struct {
+	h   handler
+	gen uint32
+}
+
+// token identifies a registered descriptor.
+type token uint32
+
+func newLoop() (*loop, error) {
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	wakefd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(epfd)
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	l := &loop{epfd: epfd, wakefd: wakefd, now: time.Now()}
+	l.timers.init(l.now)
+	if _, err := l.add(wakefd, unix.EPOLLIN, wakeHandler{l}); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+type wakeHandler struct{ l *loop }
+
+func (w wakeHandler) ready(uint32) {
+	var b [8]byte
+	unix.Read(w.l.wakefd, b[:])
+}
+
+// add registers fd. events may hold EPOLLET.
+func (l *loop) add(fd int, events uint32, h handler) (token, error) {
+	var i uint32
+	if n := len(l.free); n > 0 {
+		i, l.free = l.free[n-1], l.free[:n-1]
+	} else {
+		i = uint32(len(l.slots))
+		l.slots = append(l.slots, slot{})
+	}
+	ev := unix.EpollEvent{Events: events, Fd: int32(i), Pad: int32(l.slots[i].gen)}
+	if err := unix.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		l.free = append(l.free, i)
+		return 0, fmt.Errorf("epoll add: %w", err)
+	}
+	l.slots[i].h = h
+	return token(i), nil
+}
+
+// modify changes the events of a registered descriptor.
+func (l *loop) modify(fd int, t token, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: int32(l.slots[t].gen)}
+	return unix.EpollCtl(l.epfd, unix.EPOLL_CTL_MOD, fd, &ev)
+}
+
+// remove unregisters a descriptor; the caller closes it afterwards.
+func (l *loop) remove(fd int, t token) {
+	unix.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+	l.slots[t].h = nil
+	l.slots[t].gen++
+	l.free = append(l.free, uint32(t))
+}
+
+// post runs f on the loop's goroutine, soon. Safe from any goroutine; f is dropped once the loop ended.
+func (l *loop) post(f func()) {
+	l.mu.Lock()
+	l.posted = append(l.posted, f)
+	wake := !l.awake
+	l.awake = true
+	l.mu.Unlock()
+	if wake {
+		l.wake()
+	}
+}
+
+// call runs f on the loop and waits until it has run. Not for the loop's own goroutine.
+func (l *loop) call(f func()) {
+	done := make(chan struct{})
+	l.post(func() { f(); close(done) })
+	<-done
+}
+
+func (l *loop) wake() {
+	one := [8]byte{1}
+	unix.Write(l.wakefd, one[:])
+}
+
+// stop ends run after the present turn. Safe from any goroutine.
+func (l *loop) stop() {
+	l.post(func() { l.quit = true })
+}
+
+// run serves events until stop. It locks its goroutine to a thread, so that epoll_wait costs no
+// rescheduling.
+func (l *loop) run() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	events := make([]unix.EpollEvent, 256)
+	for !l.quit {
+		n, err := unix.EpollWait(l.epfd, events, l.timers.next(l.now))
+		l.now = time.Now()
+		if err != nil && err != unix.EINTR {
+			panic(fmt.Sprintf("epoll_wait: %v", err)) // the descriptor is ours: a bug
+		}
+		for _, ev := range events[:max(n, 0)] {
+			if s := &l.slots[ev.Fd]; s.h != nil && s.gen == uint32(ev.Pad) {
+				s.h.ready(ev.Events)
+			}
+		}
+		l.timers.advance(l.now)
+		l.runPosted()
+	}
+	l.close()
+}
+
+func (l *loop) runPosted() {
+	l.mu.Lock()
+	fs := l.posted
+	l.posted = nil
+	l.awake = false
+	l.mu.Unlock()
+	for _, f := range fs {
+		f()
+	}
+}
+
+func (l *loop) close() {
+	unix.Close(l.epfd)
+	unix.Close(l.wakefd)
+}
