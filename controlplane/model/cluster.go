@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/guideway/guideway/dataplane"
+	"github.com/guideway/guideway/dataplane/lb"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -49,8 +50,6 @@ type Cluster struct {
 	// IgnoreHealthOnHostRemoval, IgnoreNewHostsUntilFirstHC: as in Envoy.
 	IgnoreHealthOnHostRemoval, IgnoreNewHostsUntilFirstHC bool
 	WaitForWarmOnInit                                     bool
-	// PanicThreshold in whole percent.
-	PanicThreshold uint32
 	// SettingsHash covers everything but Assignment; ContentHash covers all.
 	SettingsHash, ContentHash uint64
 	// HTTP2 is set when typed_extension_protocol_options ask for it (gRPC health checks, xDS).
@@ -104,43 +103,20 @@ type Endpoint struct {
 	Forwarding string
 }
 
-// Policy is a load balancing policy.
-type Policy uint8
+// Policy is a load balancing policy, LBPolicy one with its settings; see package lb.
+type (
+	Policy   = lb.Policy
+	LBPolicy = lb.Config
+)
 
 // Policies.
 const (
-	RoundRobin Policy = iota
-	LeastRequest
-	Random
-	RingHash
-	Maglev
+	RoundRobin   = lb.RoundRobin
+	LeastRequest = lb.LeastRequest
+	Random       = lb.Random
+	RingHash     = lb.RingHash
+	Maglev       = lb.Maglev
 )
-
-// String returns the name of the policy as in lb_policy.
-func (p Policy) String() string {
-	return [...]string{"ROUND_ROBIN", "LEAST_REQUEST", "RANDOM", "RING_HASH", "MAGLEV"}[p]
-}
-
-// LBPolicy is a load balancing policy with its settings.
-type LBPolicy struct {
-	Policy Policy
-	// LocalityWeighted turns locality weights on.
-	LocalityWeighted bool
-	// TableSize of Maglev.
-	TableSize uint32
-	// MinRing, MaxRing and Murmur of RingHash.
-	MinRing, MaxRing uint64
-	Murmur           bool
-	// UseHostname hashes host names; BalanceFactor in percent, 0 for off.
-	UseHostname   bool
-	BalanceFactor uint32
-	// ChoiceCount and ActiveRequestBias of LeastRequest; FullScan looks at every host.
-	ChoiceCount       uint32
-	ActiveRequestBias float64
-	FullScan          bool
-	// HashSourceIP is set when the policy itself hashes the source address (TCP), whatever the filter says.
-	HashSourceIP bool
-}
 
 // DNS settings of DNS clusters.
 type DNS struct {
