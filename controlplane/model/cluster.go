@@ -50,6 +50,8 @@ type Cluster struct {
 	// IgnoreHealthOnHostRemoval, IgnoreNewHostsUntilFirstHC: as in Envoy.
 	IgnoreHealthOnHostRemoval, IgnoreNewHostsUntilFirstHC bool
 	WaitForWarmOnInit                                     bool
+	// PanicThreshold in whole percent.
+	PanicThreshold uint32
 	// SettingsHash covers everything but Assignment; ContentHash covers all.
 	SettingsHash, ContentHash uint64
 	// HTTP2 is set when typed_extension_protocol_options ask for it (gRPC health checks, xDS).

@@ -39,6 +39,4 @@ type Config struct {
 	FullScan          bool
 	// HashSourceIP is set when the policy itself hashes the source address (TCP), whatever the filter says.
 	HashSourceIP bool
-	// PanicThreshold in whole percent; 0 turns panic off.
-	PanicThreshold uint32
 }
