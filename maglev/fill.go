@@ -1,0 +1,239 @@
+package maglev
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+)
+
+// A cursor is a host's place in its own sequence of slots, which visits every
+// slot once in M steps. The position stands for Envoy's counter n, which it
+// determines: position = (offset + n*skip) mod M. 8 bytes a host.
+type cursor struct {
+	position uint32 // the next slot of the sequence
+	skip     uint32 // the step to the one after it, 1 to M-1
+}
+
+// newCursor is the start of the sequence of a key in a table of size slots.
+func newCursor(key string, size uint32) cursor {
+	return cursor{
+		position: uint32(KeyHash(key) % uint64(size)),
+		skip:     uint32(seededXXH64(key, 1)%uint64(size-1)) + 1,
+	}
+}
+
+// A filler hands out the slots of a table. How many probes a host needs for a
+// free slot grows with the table's fill, M/free on average, so it goes through
+// three stages, which give the same slots:
+//
+//   - while many are free, one slot of the sequence after another is looked up
+//     in the bitmap of taken slots;
+//   - then four at a time, whose additions and loads do not wait for each
+//     other;
+//   - the last few are solved for: slot s comes up in the sequence after
+//     (s - position) / skip steps, modulo M, and the free slot of the fewest
+//     steps is the one.
+type filler[S uint16 | uint32] struct {
+	size    uint32
+	free    int // slots not taken
+	slots   []S
+	owners  []S      // what to write into a slot, by rank
+	cursors []cursor // by rank
+	*scratch
+}
+
+// scratch is memory that builds use one after another.
+type scratch struct {
+	taken []uint64 // a bit a slot, M/8 bytes
+	left  []uint32 // the free slots of the last stage
+	units []uint64 // of the last stage, by rank; 0 is not computed yet
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func (s *scratch) clear(size uint32) {
+	words := int(size+63) / 64
+	if cap(s.taken) < words {
+		s.taken = make([]uint64, words)
+	} else {
+		s.taken = s.taken[:words]
+		clear(s.taken)
+	}
+	s.left = s.left[:0]
+}
+
+// fourFrom and solveFrom are the numbers of free slots at which the second and
+// third stage begin. Both only decide how long a build takes.
+func (f *filler[S]) fourFrom() int  { return int(f.size / 3) }
+func (f *filler[S]) solveFrom() int { return int(0.75 * math.Sqrt(float64(f.size))) }
+
+// take gives the hosts of these ranks one slot each, in this order, as long as
+// there are free slots.
+func (f *filler[S]) take(ranks []uint32) {
+	for len(ranks) > 0 && f.free > 0 {
+		if stage := f.free - f.fourFrom(); stage > 0 {
+			n := min(stage, len(ranks))
+			f.takeOneByOne(ranks[:n])
+			ranks = ranks[n:]
+			continue
+		}
+		if stage := f.free - f.solveFrom(); stage > 0 {
+			n := min(stage, len(ranks))
+			f.takeByFours(ranks[:n])
+			ranks = ranks[n:]
+			continue
+		}
+		n := min(f.free, len(ranks))
+		f.takeSolved(ranks[:n])
+		ranks = ranks[n:]
+	}
+}
+
+func (f *filler[S]) takeOneByOne(ranks []uint32) {
+	taken, slots, cursors, owners, size := f.taken, f.slots, f.cursors, f.owners, f.size
+	for _, rank := range ranks {
+		c := &cursors[rank]
+		p, skip := c.position, c.skip
+		back := size - skip
+		for taken[p>>6]>>(p&63)&1 != 0 {
+			p = advance(p, skip, back)
+		}
+		taken[p>>6] |= 1 << (p & 63)
+		slots[p] = owners[rank]
+		c.position = advance(p, skip, back)
+	}
+	f.free -= len(ranks)
+}
+
+// advance is (p + skip) mod M without a division or a branch; back is M - skip.
+func advance(p, skip, back uint32) uint32 {
+	next := p + skip
+	if p >= back {
+		next = p - back
+	}
+	return next
+}
+
+func (f *filler[S]) takeByFours(ranks []uint32) {
+	taken, slots, cursors, owners, size := f.taken, f.slots, f.cursors, f.owners, f.size
+	for _, rank := range ranks {
+		c := &cursors[rank]
+		skip := c.skip
+		back := size - skip
+		twice := advance(skip, skip, back)
+		stride := advance(twice, twice, size-twice)
+		strideBack := size - stride
+		var p [4]uint32
+		p[0] = c.position
+		p[1] = advance(p[0], skip, back)
+		p[2] = advance(p[1], skip, back)
+		p[3] = advance(p[2], skip, back)
+		var found uint64
+		for {
+			found = (taken[p[0]>>6]>>(p[0]&63))&1 |
+				(taken[p[1]>>6]>>(p[1]&63))&1<<1 |
+				(taken[p[2]>>6]>>(p[2]&63))&1<<2 |
+				(taken[p[3]>>6]>>(p[3]&63))&1<<3
+			if found != 15 {
+				break
+			}
+			p[0] = advance(p[0], stride, strideBack)
+			p[1] = advance(p[1], stride, strideBack)
+			p[2] = advance(p[2], stride, strideBack)
+			p[3] = advance(p[3], stride, strideBack)
+		}
+		slot := p[bits.TrailingZeros64(^found)&3]
+		taken[slot>>6] |= 1 << (slot & 63)
+		slots[slot] = owners[rank]
+		c.position = advance(slot, skip, back)
+	}
+	f.free -= len(ranks)
+}
+
+// takeSolved finds the free slot that comes up first by arithmetic.
+//
+// With r = skip^-1 mod M, slot s comes up after (s - position)*r mod M steps.
+// Only which slot has the fewest matters, so the steps are compared as
+// fractions of M, in units of 2^-64: with f = ceil(r * 2^64 / M), the product
+// (s - position)*f modulo 2^64 is that fraction, off by less than |s - position|
+// < 2^23 units, while two fractions differ by at least 2^64/M > 2^41 of them.
+// That leaves the low bits free for the slot's index in the list.
+func (f *filler[S]) takeSolved(ranks []uint32) {
+	if len(f.left) == 0 {
+		f.listFree()
+	}
+	left, cursors := f.left, f.cursors
+	for _, rank := range ranks {
+		c := &cursors[rank]
+		unit := f.units[rank]
+		if unit == 0 {
+			unit = stepUnit(c.skip, f.size)
+			f.units[rank] = unit
+		}
+		first := fewestSteps(left, unit, uint64(c.position)*unit)
+		slot := left[first]
+		left[first] = left[len(left)-1]
+		left = left[:len(left)-1]
+		f.slots[slot] = f.owners[rank]
+		c.position = advance(slot, c.skip, f.size-c.skip)
+	}
+	f.left = left
+	f.free -= len(ranks)
+}
+
+// indexBits holds an index into the list of free slots of the last stage,
+// whose length is below the square root of MaxTableSize.
+const indexBits = 12
+
+// fewestSteps returns the index of the slot that has the least s*unit - start.
+func fewestSteps(left []uint32, unit, start uint64) int {
+	const indexMask = 1<<indexBits - 1
+	// Two minima, so that one comparison need not wait for the one before.
+	even, odd := uint64(math.MaxUint64), uint64(math.MaxUint64)
+	i := 0
+	for ; i+1 < len(left); i += 2 {
+		even = min(even, (uint64(left[i])*unit-start)&^indexMask|uint64(i))
+		odd = min(odd, (uint64(left[i+1])*unit-start)&^indexMask|uint64(i+1))
+	}
+	if i < len(left) {
+		even = min(even, (uint64(left[i])*unit-start)&^indexMask|uint64(i))
+	}
+	return int(min(even, odd) & indexMask)
+}
+
+// stepUnit is ceil(skip^-1 * 2^64 / size), the inverse taken modulo size.
+func stepUnit(skip, size uint32) uint64 {
+	// Extended Euclid: a*inverse ≡ r and a*next ≡ s modulo size.
+	r, s := int64(skip), int64(size)
+	inverse, next := int64(1), int64(0)
+	for s != 0 {
+		q := r / s
+		r, s = s, r-q*s
+		inverse, next = next, inverse-q*next
+	}
+	if inverse < 0 {
+		inverse += int64(size)
+	}
+	unit, rest := bits.Div64(uint64(inverse), 0, uint64(size))
+	if rest != 0 {
+		unit++
+	}
+	return unit
+}
+
+// listFree collects the free slots for the last stage.
+func (f *filler[S]) listFree() {
+	for w, taken := range f.taken {
+		for free := ^taken; free != 0; free &= free - 1 {
+			if slot := uint32(w*64 + bits.TrailingZeros64(free)); slot < f.size {
+				f.left = append(f.left, slot)
+			}
+		}
+	}
+	if cap(f.units) < len(f.cursors) {
+		f.units = make([]uint64, len(f.cursors))
+	} else {
+		f.units = f.units[:len(f.cursors)]
+		clear(f.units)
+	}
+}
