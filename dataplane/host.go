@@ -91,7 +91,9 @@ type Host struct {
 	Priority uint32
 	Canary   bool
 	Health   Health
-	State    *HostState
+	// Forwarding is the host's own forwarding mode (XDP), "" for its cluster's.
+	Forwarding string
+	State      *HostState
 }
 
 // HostState is the part of a host that lives as long as the cluster knows it. All fields are safe

@@ -1,0 +1,284 @@
+package controlplane
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/guideway/guideway/controlplane/model"
+	"github.com/guideway/guideway/dataplane"
+	"github.com/guideway/guideway/dataplane/lb"
+	"github.com/guideway/guideway/dataplane/stats"
+)
+
+// cluster is what the control loop knows of one cluster: its desired state, the hosts discovery has
+// found, and the version that is in force.
+type cluster struct {
+	desired     *model.Cluster
+	incarnation uint64
+	node        dataplane.Locality
+	panicAt     uint32 // percent
+
+	stats *dataplane.ClusterStats
+	live  *dataplane.ClusterLive
+	// observer hears of connects, for outlier detection; nil without.
+	observer dataplane.ConnectObserver
+
+	hosts map[hostKey]*host
+	// assignment is what discovery found last, addresses resolved.
+	assignment model.Assignment
+	// current is the version in the newest snapshot.
+	current *dataplane.Cluster
+	tables  *lb.Cache
+}
+
+func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Locality, store *stats.Store) *cluster {
+	return &cluster{
+		desired:     desired,
+		incarnation: incarnation,
+		node:        node,
+		stats:       dataplane.NewClusterStats(store, desired.Settings.StatName),
+		live:        &dataplane.ClusterLive{},
+		hosts:       map[hostKey]*host{},
+		tables:      lb.NewCache(),
+	}
+}
+
+// checksHealth reports whether hosts have an active checker.
+func (c *cluster) checksHealth() bool { return len(c.desired.HealthChecks) > 0 }
+
+// assign takes a newly discovered assignment, all addresses resolved. It keeps what is known of hosts
+// that stay, and reports whether the set of hosts changed.
+func (c *cluster) assign(a model.Assignment) bool {
+	c.assignment = a
+	hosts := make(map[hostKey]*host, len(c.hosts))
+	changed := false
+	c.eachEndpoint(func(key hostKey, l *model.LocalityEndpoints, e *model.Endpoint) {
+		h := c.hosts[key]
+		if h == nil {
+			h = &host{key: key, state: &dataplane.HostState{}, checked: c.unchecked(e)}
+			changed = true
+		}
+		h.endpoint, h.locality, h.priority, h.leaving = *e, l.Locality, l.Priority, false
+		hosts[key] = h
+	})
+	for key, h := range c.hosts {
+		if hosts[key] != nil {
+			continue
+		}
+		if c.lingers(h) {
+			h.leaving = true
+			hosts[key] = h
+			continue
+		}
+		h.state.Removed.Store(true)
+		changed = true
+	}
+	c.hosts = hosts
+	return changed
+}
+
+// inherit takes over what a former incarnation of the cluster knows of its hosts: connections are
+// counted on, and with equal checks health stays known.
+func (c *cluster) inherit(former *cluster) {
+	sameChecks := healthHash(former.desired) == healthHash(c.desired)
+	for key, old := range former.hosts {
+		h := &host{key: key, endpoint: old.endpoint, locality: old.locality, priority: old.priority, state: old.state, drained: old.drained}
+		if sameChecks {
+			h.checked = old.checked
+		} else {
+			h.checked = c.unchecked(&h.endpoint)
+		}
+		c.hosts[key] = h
+	}
+	c.live = former.live
+}
+
+// unchecked is the health of a host before its first active check.
+func (c *cluster) unchecked(e *model.Endpoint) dataplane.Health {
+	if !c.checksHealth() || e.DisableActiveHC {
+		return 0
+	}
+	if c.desired.IgnoreNewHostsUntilFirstHC && c.desired.Discovery != model.Static {
+		return dataplane.FailedActiveHC | dataplane.PendingActiveHC
+	}
+	return dataplane.FailedActiveHC
+}
+
+// lingers tells whether a host that has left discovery stays in use until it fails a check.
+func (c *cluster) lingers(h *host) bool {
+	return c.desired.Discovery != model.Static && c.checksHealth() && !c.desired.IgnoreHealthOnHostRemoval &&
+		!h.endpoint.DisableActiveHC && h.checked&dataplane.FailedActiveHC == 0 && h.endpoint.Health&dataplane.FailedEDSHealth == 0
+}
+
+// eachEndpoint walks the assignment in its order and gives each endpoint that counts its key.
+func (c *cluster) eachEndpoint(f func(hostKey, *model.LocalityEndpoints, *model.Endpoint)) {
+	seen := map[hostKey]int{}
+	for i := range c.assignment.Localities {
+		l := &c.assignment.Localities[i]
+		for j := range l.Endpoints {
+			e := &l.Endpoints[j]
+			key := hostKey{name: e.Host, address: e.Address}
+			n := seen[key]
+			seen[key] = n + 1
+			if n > 0 && c.desired.Discovery != model.Static {
+				continue // the first counts
+			}
+			key.copy = n
+			f(key, l, e)
+		}
+	}
+}
+
+// build makes the version of the cluster for the next snapshot. It returns the version in force if
+// nothing changed.
+func (c *cluster) build() (*dataplane.Cluster, error) {
+	in, hosts := c.hostSets()
+	if c.current != nil && c.current.Incarnation == c.incarnation && slices.Equal(c.current.Hosts, hosts) &&
+		c.tables.Same(in) {
+		return c.current, nil
+	}
+	balancer, err := lb.New(c.desired.LB, in, c.tables)
+	if err != nil {
+		return nil, err
+	}
+	v := c.desired.Settings
+	v.Hosts = hosts
+	v.Balancer = balancer
+	v.Observer = c.observer
+	v.Stats = c.stats
+	v.Live = c.live
+	v.Incarnation = c.incarnation
+	c.current = &v
+	c.countMembers(hosts)
+	return c.current, nil
+}
+
+func (c *cluster) countMembers(hosts []*dataplane.Host) {
+	var healthy, degraded, excluded, weight int64
+	for _, h := range hosts {
+		switch {
+		case h.Health.Healthy():
+			healthy++
+		case h.Health.Degraded():
+			degraded++
+		}
+		if h.Health.Excluded() {
+			excluded++
+		}
+		weight = max(weight, int64(h.Weight))
+	}
+	c.stats.MembershipTotal.Set(int64(len(hosts)))
+	c.stats.MembershipHealthy.Set(healthy)
+	c.stats.MembershipDegraded.Set(degraded)
+	c.stats.MembershipExcluded.Set(excluded)
+	c.stats.MaxHostWeight.Set(weight)
+}
+
+// hostSets arranges the hosts as balancers want them: by priority, each with its localities in
+// Envoy's order, the node's own first if it has hosts, then by region, zone and sub-zone. It also
+// returns all hosts in host-set order.
+func (c *cluster) hostSets() (lb.Input, []*dataplane.Host) {
+	type place struct {
+		priority uint32
+		locality dataplane.Locality
+	}
+	groups := map[place]*lb.Locality{}
+	order := map[uint32][]dataplane.Locality{}
+	flat := map[uint32][]*dataplane.Host{}
+	priorities := uint32(0)
+	add := func(p place) *lb.Locality {
+		g := groups[p]
+		if g == nil {
+			g = &lb.Locality{}
+			groups[p] = g
+			order[p.priority] = append(order[p.priority], p.locality)
+			priorities = max(priorities, p.priority+1)
+		}
+		return g
+	}
+	for i := range c.assignment.Localities {
+		l := &c.assignment.Localities[i]
+		g := add(place{l.Priority, l.Locality})
+		g.Weight = 0
+		if l.HasLocality {
+			g.Weight = l.Weight // the last one given counts
+		}
+	}
+	placed := make(map[*host]bool, len(c.hosts))
+	put := func(h *host) {
+		v := h.view(c.desired.LB.UseHostname)
+		g := add(place{h.priority, h.locality})
+		g.Hosts = append(g.Hosts, v)
+		flat[h.priority] = append(flat[h.priority], v)
+		placed[h] = true
+	}
+	c.eachEndpoint(func(key hostKey, _ *model.LocalityEndpoints, _ *model.Endpoint) {
+		if h := c.hosts[key]; h != nil && !placed[h] {
+			put(h)
+		}
+	})
+	var leaving []*host
+	for _, h := range c.hosts {
+		if !placed[h] {
+			leaving = append(leaving, h)
+		}
+	}
+	slices.SortFunc(leaving, func(a, b *host) int { return compareKeys(a.key, b.key) })
+	for _, h := range leaving {
+		put(h)
+	}
+
+	in := lb.Input{
+		Priorities:             make([]lb.HostSet, priorities),
+		PanicThreshold:         c.panicAt,
+		Overprovisioning:       c.assignment.OverprovisioningFactor,
+		WeightedPriorityHealth: c.assignment.WeightedPriorityHealth,
+		Live:                   c.live,
+		Stats:                  c.stats,
+	}
+	var all []*dataplane.Host
+	for p := range in.Priorities {
+		names := order[uint32(p)]
+		slices.SortFunc(names, func(a, b dataplane.Locality) int {
+			if own := cmp.Compare(c.isOwn(b), c.isOwn(a)); own != 0 {
+				return own
+			}
+			return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.SubZone, b.SubZone))
+		})
+		set := &in.Priorities[p]
+		set.Hosts = flat[uint32(p)]
+		for _, name := range names {
+			set.Localities = append(set.Localities, *groups[place{uint32(p), name}])
+		}
+		all = append(all, set.Hosts...)
+	}
+	return in, all
+}
+
+// isOwn is 1 for the node's own locality, else 0.
+func (c *cluster) isOwn(l dataplane.Locality) int {
+	if l == c.node && l != (dataplane.Locality{}) {
+		return 1
+	}
+	return 0
+}
+
+func compareKeys(a, b hostKey) int {
+	return cmp.Or(cmp.Compare(a.name, b.name), a.address.Compare(b.address), cmp.Compare(a.copy, b.copy))
+}
+
+// find returns the hosts at an address.
+func (c *cluster) find(address netip.AddrPort) []*host {
+	var found []*host
+	for _, h := range c.hosts {
+		if h.endpoint.Address == address {
+			found = append(found, h)
+		}
+	}
+	slices.SortFunc(found, func(a, b *host) int { return compareKeys(a.key, b.key) })
+	return found
+}
+
+// release gives up the cluster's stats.
+func (c *cluster) release() { c.stats.Scope.Release() }

@@ -1,0 +1,184 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/controlplane/model"
+	"github.com/guideway/guideway/dataplane"
+	"github.com/guideway/guideway/dataplane/accesslog"
+	"github.com/guideway/guideway/dataplane/stats"
+)
+
+// Options of a control loop.
+type Options struct {
+	// Config is the configuration to start with.
+	Config *model.Config
+	Stats  *stats.Store
+	Log    *logging.Log
+	Files  *accesslog.Files
+	// Dataplane applies what the loop decides. The loop does not close it.
+	Dataplane dataplane.Dataplane
+	// DrainTime is --drain-time-s.
+	DrainTime time.Duration
+}
+
+// Control is the control loop of one process. Its methods are safe for concurrent use once Run has
+// been called.
+type Control struct {
+	Options
+	events chan func()
+	ended  chan struct{}
+
+	// Owned by the loop.
+	config      *model.Config
+	clusters    map[string]*cluster
+	listeners   []*model.Listener
+	runtime     map[string]string
+	incarnation uint64
+	generation  uint64
+	dirty       bool
+	starting    bool
+	counters    counters
+
+	state atomic.Pointer[State]
+}
+
+// ErrStart wraps the reason why a static configuration could not be put in force at the start.
+var ErrStart = errors.New("cannot start")
+
+// New returns a control loop for the options. It does nothing until Run.
+func New(o Options) *Control {
+	c := &Control{
+		Options:  o,
+		events:   make(chan func(), 256),
+		ended:    make(chan struct{}),
+		clusters: map[string]*cluster{},
+		starting: true,
+	}
+	c.counters.bind(o.Stats)
+	c.state.Store(&State{Phase: PreInitializing, Started: time.Now(), Config: o.Config, Node: o.Config.Node})
+	return c
+}
+
+// Run serves until ctx ends. It returns an error only if the start fails: a static listener that cannot
+// be bound, an access log that cannot be opened.
+func (c *Control) Run(ctx context.Context) error {
+	defer close(c.ended)
+	defer c.stopClusters()
+	if err := c.load(ctx, c.Config); err != nil {
+		return err
+	}
+	for {
+		if err := c.settle(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case f := <-c.events:
+			f()
+		}
+		// What has queued up meanwhile becomes one change.
+		for more := true; more; {
+			select {
+			case f := <-c.events:
+				f()
+			default:
+				more = false
+			}
+		}
+	}
+}
+
+// post has the loop run f. It is dropped if the loop has ended.
+func (c *Control) post(f func()) {
+	select {
+	case c.events <- f:
+	case <-c.ended:
+	}
+}
+
+// do has the loop run f and waits until it has; it reports false if the loop ended before.
+func (c *Control) do(f func()) bool {
+	done := make(chan struct{})
+	c.post(func() { f(); close(done) })
+	select {
+	case <-done:
+		return true
+	case <-c.ended:
+		return false
+	}
+}
+
+// settle puts in force what has changed, and takes the next steps of the start.
+func (c *Control) settle(ctx context.Context) error {
+	if c.starting {
+		if !c.clustersReady() {
+			c.publish()
+			return nil
+		}
+		c.phase(Initializing)
+		c.dirty = true
+	}
+	if !c.dirty {
+		return nil
+	}
+	c.dirty = false
+	err := c.apply(ctx)
+	if c.starting {
+		if err != nil {
+			return err
+		}
+		c.starting = false
+		c.phase(Live)
+		c.counters.workersStarted.Set(1)
+		c.counters.initTime.Record(float64(time.Since(c.state.Load().Started).Milliseconds()))
+		c.Log.For("main").Info("starting main dispatch loop")
+	}
+	return nil
+}
+
+// apply builds the next snapshot and hands it to the data plane. Errors are reported here, but
+// for those of the start, which the caller gets.
+func (c *Control) apply(ctx context.Context) error {
+	snapshot := &dataplane.Snapshot{
+		Generation:     c.generation + 1,
+		Clusters:       make(map[string]*dataplane.Cluster, len(c.clusters)),
+		MaxConnections: c.config.MaxConnections,
+	}
+	for name, cl := range c.clusters {
+		v, err := cl.build()
+		if err != nil {
+			if c.starting {
+				return fmt.Errorf("cluster %q: %w", name, err)
+			}
+			c.Log.For("upstream").Error("cluster keeps its last good state", "cluster", name, "reason", err)
+			c.counters.updateRejected.Inc()
+			if v = cl.current; v == nil {
+				continue
+			}
+		}
+		snapshot.Clusters[name] = v
+	}
+	for _, l := range c.listeners {
+		snapshot.Listeners = append(snapshot.Listeners, l.Listener)
+	}
+	began := time.Now()
+	err := c.Dataplane.Apply(ctx, snapshot)
+	if err != nil {
+		if c.starting {
+			return err
+		}
+		c.counters.listenerCreateFailure.Inc()
+		c.Log.For("config").Error("not all of the change is in force", "reason", err)
+	}
+	c.generation = snapshot.Generation
+	c.counters.applied(began)
+	c.publish()
+	return nil
+}

@@ -1,0 +1,111 @@
+package controlplane
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/guideway/guideway/controlplane/model"
+	"github.com/guideway/guideway/dataplane/stats"
+)
+
+// counters are the stats of the loop itself: under Envoy's names where Envoy has the like, else below
+// "guideway.".
+type counters struct {
+	clusterAdded, clusterModified, clusterRemoved *stats.Counter
+	activeClusters, warmingClusters               *stats.Gauge
+
+	listenerAdded, listenerModified, listenerRemoved *stats.Counter
+	listenerCreateSuccess, listenerCreateFailure     *stats.Counter
+	listenerInPlaceUpdated                           *stats.Counter
+	listenersActive, workersStarted                  *stats.Gauge
+	live, state, uptime                              *stats.Gauge
+	initTime                                         *stats.Histogram
+	runtimeKeys, runtimeLayers                       *stats.Gauge
+	runtimeLoads                                     *stats.Counter
+	unknownFields                                    *stats.Counter
+	reloadSuccess, reloadUnchanged, reloadRejected   *stats.Counter
+	updateRejected                                   *stats.Counter
+	generation                                       *stats.Gauge
+	applyTime                                        *stats.Histogram
+}
+
+func (k *counters) bind(s *stats.Store) {
+	cm := s.Scope("cluster_manager.")
+	k.clusterAdded, k.clusterModified, k.clusterRemoved = cm.Counter("cluster_added"), cm.Counter("cluster_modified"), cm.Counter("cluster_removed")
+	k.activeClusters, k.warmingClusters = cm.Gauge("active_clusters"), cm.Gauge("warming_clusters")
+	for _, name := range []string{"cluster_updated", "cluster_updated_via_merge", "update_merge_cancelled", "update_out_of_merge_window"} {
+		cm.Counter(name)
+	}
+
+	lm := s.Scope("listener_manager.")
+	k.listenerAdded, k.listenerModified, k.listenerRemoved = lm.Counter("listener_added"), lm.Counter("listener_modified"), lm.Counter("listener_removed")
+	k.listenerCreateSuccess, k.listenerCreateFailure = lm.Counter("listener_create_success"), lm.Counter("listener_create_failure")
+	k.listenerInPlaceUpdated = lm.Counter("listener_in_place_updated")
+	lm.Counter("listener_stopped") // counted by the data plane
+	k.listenersActive, k.workersStarted = lm.Gauge("total_listeners_active"), lm.Gauge("workers_started")
+	for _, name := range []string{"total_listeners_warming", "total_listeners_draining", "total_filter_chains_draining", "workers_pinned"} {
+		lm.Gauge(name)
+	}
+
+	server := s.Scope("server.")
+	k.live, k.state, k.uptime = server.Gauge("live"), server.Gauge("state"), server.Gauge("uptime")
+	k.state.Set(int64(PreInitializing))
+	k.initTime = server.Histogram("initialization_time_ms")
+	k.unknownFields = server.Counter("static_unknown_fields")
+
+	runtime := s.Scope("runtime.")
+	k.runtimeKeys, k.runtimeLayers = runtime.Gauge("num_keys"), runtime.Gauge("num_layers")
+	k.runtimeLoads = runtime.Counter("load_success")
+	for _, name := range []string{"load_error", "override_dir_exists", "override_dir_not_exists", "deprecated_feature_use"} {
+		runtime.Counter(name)
+	}
+	runtime.Gauge("deprecated_feature_seen_since_process_start")
+
+	own := s.Scope("guideway.")
+	k.reloadSuccess, k.reloadUnchanged, k.reloadRejected = own.Counter("config.reload_success"), own.Counter("config.reload_unchanged"), own.Counter("config.reload_rejected")
+	k.updateRejected = own.Counter("cluster_update_rejected")
+	k.generation = own.Gauge("snapshot_generation")
+	k.applyTime = own.Histogram("apply_ms")
+}
+
+func (k *counters) applied(began time.Time) {
+	k.applyTime.Record(float64(time.Since(began).Microseconds()) / 1000)
+}
+
+func (k *counters) phase(p Phase) {
+	k.state.Set(int64(p))
+	if p == Live {
+		k.live.Set(1)
+	} else {
+		k.live.Set(0)
+	}
+}
+
+func (k *counters) publish(c *Control) {
+	active := 0
+	for _, cl := range c.clusters {
+		if cl.current != nil {
+			active++
+		}
+	}
+	k.activeClusters.Set(int64(active))
+	k.warmingClusters.Set(int64(len(c.clusters) - active))
+	k.listenersActive.Set(int64(len(c.listeners)))
+	k.generation.Set(int64(c.generation))
+}
+
+func (k *counters) runtime(config *model.Config, merged map[string]string) {
+	k.runtimeLayers.Set(int64(len(config.Runtime)))
+	k.runtimeKeys.Set(int64(len(merged)))
+	k.runtimeLoads.Inc()
+	k.unknownFields.Add(uint64(config.UnknownFields))
+}
+
+// percent reads a runtime value as a whole percentage.
+func percent(value string) (uint32, bool) {
+	f, err := strconv.ParseFloat(value, 64)
+	if err != nil || f < 0 {
+		return 0, false
+	}
+	return uint32(min(f, 100)), true
+}

@@ -1,0 +1,170 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/guideway/guideway/controlplane/model"
+	"github.com/guideway/guideway/dataplane/accesslog"
+)
+
+// Change is what a new configuration changed.
+type Change struct {
+	ClustersAdded, ClustersModified, ClustersRemoved    []string
+	ListenersAdded, ListenersModified, ListenersRemoved []string
+}
+
+// Empty reports whether nothing changed.
+func (c Change) Empty() bool {
+	return len(c.ClustersAdded)+len(c.ClustersModified)+len(c.ClustersRemoved)+
+		len(c.ListenersAdded)+len(c.ListenersModified)+len(c.ListenersRemoved) == 0
+}
+
+// Reload puts a new configuration in force, as a difference: what is equal stays untouched, with its
+// connections, health and counters. It returns what changed once that is in force.
+func (c *Control) Reload(ctx context.Context, config *model.Config) (Change, error) {
+	var change Change
+	err := fmt.Errorf("reload: the process is shutting down")
+	c.do(func() {
+		if c.starting {
+			err = fmt.Errorf("reload: still starting; the change will be read again")
+			return
+		}
+		change, err = c.difference(ctx, config)
+		if err == nil && c.dirty {
+			c.dirty = false
+			err = c.apply(ctx)
+		}
+	})
+	return change, err
+}
+
+// load takes the first configuration.
+func (c *Control) load(ctx context.Context, config *model.Config) error {
+	c.config = &model.Config{}
+	_, err := c.difference(ctx, config)
+	return err
+}
+
+// difference turns the loop's desired state into config's. On an error nothing has changed.
+func (c *Control) difference(ctx context.Context, config *model.Config) (Change, error) {
+	var change Change
+	if err := c.openLogs(config); err != nil {
+		return change, err
+	}
+	c.runtime = mergeRuntime(config.Runtime)
+	c.counters.runtime(config, c.runtime)
+	c.config = config
+
+	wanted := map[string]*model.Cluster{}
+	for _, m := range config.Clusters {
+		name := m.Settings.Name
+		wanted[name] = m
+		switch old := c.clusters[name]; {
+		case old == nil:
+			change.ClustersAdded = append(change.ClustersAdded, name)
+			c.addCluster(ctx, m)
+			c.counters.clusterAdded.Inc()
+		case old.desired.ContentHash == m.ContentHash:
+			old.desired.Source = m.Source
+		default:
+			change.ClustersModified = append(change.ClustersModified, name)
+			c.modifyCluster(ctx, old, m)
+			c.counters.clusterModified.Inc()
+		}
+	}
+	for _, name := range sortedNames(c.clusters) {
+		if wanted[name] == nil {
+			change.ClustersRemoved = append(change.ClustersRemoved, name)
+			c.removeCluster(name)
+			c.counters.clusterRemoved.Inc()
+		}
+	}
+	c.listenerDifference(config.Listeners, &change)
+	if !change.Empty() {
+		c.dirty = true
+	}
+	s := *c.state.Load()
+	s.Updated = time.Now()
+	c.state.Store(&s)
+	return change, nil
+}
+
+func (c *Control) listenerDifference(wanted []*model.Listener, change *Change) {
+	old := map[string]*model.Listener{}
+	for _, l := range c.listeners {
+		old[l.Name] = l
+	}
+	listeners := make([]*model.Listener, 0, len(wanted))
+	for _, l := range wanted {
+		before := old[l.Name]
+		delete(old, l.Name)
+		switch {
+		case before == nil:
+			change.ListenersAdded = append(change.ListenersAdded, l.Name)
+			c.counters.listenerAdded.Inc()
+			c.counters.listenerCreateSuccess.Inc()
+		case before.Hash == l.Hash:
+			l = before // the same pointer: nothing changed for the data plane
+		case before.SocketHash == l.SocketHash:
+			change.ListenersModified = append(change.ListenersModified, l.Name)
+			c.counters.listenerModified.Inc()
+			c.counters.listenerInPlaceUpdated.Inc()
+		default:
+			change.ListenersModified = append(change.ListenersModified, l.Name)
+			c.counters.listenerModified.Inc()
+			c.counters.listenerCreateSuccess.Inc()
+		}
+		listeners = append(listeners, l)
+	}
+	for _, name := range slices.Sorted(maps.Keys(old)) {
+		change.ListenersRemoved = append(change.ListenersRemoved, name)
+		c.counters.listenerRemoved.Inc()
+	}
+	c.listeners = listeners
+}
+
+// openLogs opens the access logs of a configuration. Files that are open already are shared.
+func (c *Control) openLogs(config *model.Config) error {
+	for _, l := range config.Listeners {
+		for _, log := range listenerLogs(l) {
+			if err := log.Open(c.Files); err != nil {
+				return fmt.Errorf("listener %q: %w", l.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// listenerLogs lists every access log of a listener.
+func listenerLogs(l *model.Listener) []*accesslog.Log {
+	logs := slices.Clone(l.AccessLog)
+	chains := l.Chains
+	if l.DefaultChain != nil {
+		chains = append(slices.Clone(chains), l.DefaultChain)
+	}
+	for _, chain := range chains {
+		if chain.Proxy != nil {
+			logs = append(logs, chain.Proxy.AccessLog...)
+		}
+	}
+	if l.UDP != nil {
+		logs = append(logs, l.UDP.AccessLog...)
+		logs = append(logs, l.UDP.ProxyAccessLog...)
+	}
+	return logs
+}
+
+// mergeRuntime gives the value of each key: that of the last layer that has it.
+func mergeRuntime(layers []model.RuntimeLayer) map[string]string {
+	merged := map[string]string{}
+	for _, layer := range layers {
+		maps.Copy(merged, layer.Values)
+	}
+	return merged
+}
+
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
