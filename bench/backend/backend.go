@@ -37,6 +37,9 @@ type Config struct {
 	// Reply, if set, makes the answer to a datagram by appending to dst, in
 	// place of what Identify and Echo answer.
 	Reply func(dst []byte, id string, datagram []byte) []byte
+	// Ended, if set, hears how each connection without a Handler ended: nil after the client's end
+	// of stream or ours, else the error, which is ECONNRESET for the client's reset.
+	Ended func(client netip.AddrPort, err error)
 	// Open, if set, runs the function it is given, which opens sockets on its own goroutine.
 	// It is for callers that need the sockets elsewhere: in another network namespace.
 	Open func(open func() error) error

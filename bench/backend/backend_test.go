@@ -248,6 +248,26 @@ func TestReplyAndHandler(t *testing.T) {
 	}
 }
 
+func TestHearsHowConnectionsEnd(t *testing.T) {
+	ends := make(chan error, 1)
+	for _, how := range []Behaviour{Echo, HalfClose, Hang, Reset} {
+		b := start(t, Config{ID: "b", Network: TCP, Behaviour: how, Ended: func(_ netip.AddrPort, err error) { ends <- err }}, loopbacks[0])
+		c := dial(t, "tcp", b.Addrs()[0])
+		eventually(t, "the connection is there", func() bool { return b.Counts().Live == 1 })
+		c.Close()
+		if err := <-ends; err != nil {
+			t.Errorf("%v: the client's end is %v", how, err)
+		}
+		c = dial(t, "tcp", b.Addrs()[0])
+		eventually(t, "the connection is there", func() bool { return b.Counts().Live == 1 })
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+		if err := <-ends; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v: the client's reset is %v", how, err)
+		}
+	}
+}
+
 func TestContextEndsTheBackend(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b, err := Start(ctx, Config{}, loopbacks[0])

@@ -65,28 +65,42 @@ func (b *Backend) serve(c *net.TCPConn, how Behaviour) {
 		b.conf.Handler(c)
 		return
 	}
+	err := b.converse(c, how)
+	if b.conf.Ended != nil {
+		b.conf.Ended(c.RemoteAddr().(*net.TCPAddr).AddrPort(), err)
+	}
+}
+
+// converse is a connection of one behaviour, up to where it is to be closed.
+func (b *Backend) converse(c *net.TCPConn, how Behaviour) error {
 	rc, err := c.SyscallConn()
 	if err != nil {
-		return
+		return err
 	}
 	switch how {
 	case Identify:
-		if b.write(c, b.greeting(c)) == nil {
-			b.echo(c, rc)
+		if err := b.write(c, b.greeting(c)); err != nil {
+			return err
 		}
+		return b.echo(c, rc)
 	case Echo:
-		b.echo(c, rc)
+		return b.echo(c, rc)
 	case HalfClose:
 		answer := []byte(afterTheEnd)
-		if b.each(rc, func(p []byte) error { answer = append(answer, p...); return nil }) == nil {
-			b.write(c, answer)
+		if err := b.each(rc, func(p []byte) error { answer = append(answer, p...); return nil }); err != nil {
+			return err
 		}
+		return b.write(c, answer)
 	case Reset:
-		b.each(rc, func([]byte) error { c.SetLinger(0); return errDone })
+		err := b.each(rc, func([]byte) error { c.SetLinger(0); return errDone })
+		if err == errDone {
+			err = nil
+		}
+		return err
 	case Hang:
-		waitForEnd(rc)
-	case CloseAtOnce:
+		return waitForEnd(rc)
 	}
+	return nil // CloseAtOnce
 }
 
 func (b *Backend) greeting(c *net.TCPConn) []byte {
@@ -156,12 +170,21 @@ func readChunk(rc syscall.RawConn) (buf *[]byte, n int, err error) {
 
 // waitForEnd returns when the peer has ended or reset the connection, or we closed it. It reads nothing:
 // what the peer sends stays in the socket, and fills its window.
-func waitForEnd(rc syscall.RawConn) {
-	rc.Read(func(fd uintptr) bool {
+func waitForEnd(rc syscall.RawConn) error {
+	var peekErr error
+	err := rc.Read(func(fd uintptr) bool {
 		var one [1]byte
 		n, _, err := unix.Recvfrom(int(fd), one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return n == 0 && err == nil || err != nil && err != unix.EAGAIN && err != unix.EINTR
+		if err == unix.EAGAIN || err == unix.EINTR {
+			return false
+		}
+		peekErr = err
+		return n == 0 || err != nil
 	})
+	if err != nil {
+		return err
+	}
+	return peekErr
 }
 
 // stall makes the listener's accept queue as short as Linux has it and fills it with connections of
