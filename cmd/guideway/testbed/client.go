@@ -100,3 +100,43 @@ func (c *Client) HearOut(quiet time.Duration) (got, then string, after time.Dura
 		}
 	}
 }
+
+// DatagramClient is a UDP client of a proxy, on one port.
+type DatagramClient struct {
+	*net.UDPConn
+
+	t testing.TB
+}
+
+// DatagramsTo makes a UDP client on an address (zero: the kernel's choice) that talks to one address.
+func DatagramsTo(t testing.TB, ns *Namespace, from netip.Addr, to string) *DatagramClient {
+	t.Helper()
+	d := &net.Dialer{}
+	if from.IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	c, err := ns.dial(context.Background(), d, "udp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &DatagramClient{UDPConn: c.(*net.UDPConn), t: t}
+}
+
+// Ask sends a datagram and waits for the answer; false means that there was none for a time.
+func (c *DatagramClient) Ask(datagram string, quiet time.Duration) (string, bool) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.UDPConn, datagram); err != nil {
+		c.t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(quiet))
+	buf := make([]byte, 64<<10)
+	n, err := c.Read(buf)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "", false
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(buf[:n]), true
+}
