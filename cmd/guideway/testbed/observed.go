@@ -75,8 +75,8 @@ func (r Row) Message(t testing.TB, field string) Message {
 // from it (which do not hold for Envoy). It fails the test if they differ.
 func (e *Expectations) Expect(t testing.TB, r Row, field string, got any) {
 	t.Helper()
-	if diff := Differences(e.want(t, r, field), plain(t, got)); len(diff) > 0 {
-		t.Errorf("%s is not as recorded:\n  %s", field, strings.Join(diff, "\n  "))
+	if diff := Differences(field, e.want(t, r, field), plain(t, got)); len(diff) > 0 {
+		t.Errorf("not as recorded:\n  %s", strings.Join(diff, "\n  "))
 	}
 }
 
@@ -87,10 +87,10 @@ func (e *Expectations) ExpectSoon(t testing.TB, r Row, field string, look func()
 	want := e.want(t, r, field)
 	var diff []string
 	if !Within(Patience/3, func() bool {
-		diff = Differences(want, plain(t, look()))
+		diff = Differences(field, want, plain(t, look()))
 		return len(diff) == 0
 	}) {
-		t.Errorf("%s is not as recorded:\n  %s", field, strings.Join(diff, "\n  "))
+		t.Errorf("not as recorded:\n  %s", strings.Join(diff, "\n  "))
 	}
 }
 
@@ -273,9 +273,10 @@ const (
 )
 
 // Differences lists where two values decoded from JSON differ; "seconds" fields may differ a little.
-func Differences(want, got any) []string {
+// The name is that of the whole.
+func Differences(name string, want, got any) []string {
 	var diff []string
-	differences("", want, got, &diff)
+	differences(name, want, got, &diff)
 	return diff
 }
 
@@ -291,7 +292,7 @@ func differences(at string, want, got any, diff *[]string) {
 		keys := maps.Clone(w)
 		maps.Copy(keys, g)
 		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			inner := strings.TrimPrefix(at+"/"+k, "/")
+			inner := at + "/" + k
 			wv, inWant := w[k]
 			gv, inGot := g[k]
 			switch {
