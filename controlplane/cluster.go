@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/guideway/guideway/controlplane/dns"
+	"github.com/guideway/guideway/controlplane/health"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/lb"
@@ -23,8 +25,14 @@ type cluster struct {
 	live  *dataplane.ClusterLive
 	// observer hears of connects, for outlier detection; nil without.
 	observer dataplane.ConnectObserver
+	detector *health.Detector // the same, nil without
+	checker  *health.Checker  // nil without active checks
+	resolver *dns.Watcher     // nil without DNS
+	// known is set once discovery has said something; closed once the cluster has ended.
+	known, closed bool
 
-	hosts map[hostKey]*host
+	hosts  map[hostKey]*host
+	states map[*dataplane.HostState]*host // the same, by their states
 	// assignment is what discovery found last, addresses resolved.
 	assignment model.Assignment
 	// current is the version in the newest snapshot.
@@ -40,6 +48,7 @@ func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Local
 		stats:       dataplane.NewClusterStats(store, desired.Settings.StatName),
 		live:        &dataplane.ClusterLive{},
 		hosts:       map[hostKey]*host{},
+		states:      map[*dataplane.HostState]*host{},
 		tables:      lb.NewCache(),
 	}
 }
@@ -75,13 +84,36 @@ func (c *cluster) assign(a model.Assignment) bool {
 		changed = true
 	}
 	c.hosts = hosts
+	c.states = make(map[*dataplane.HostState]*host, len(hosts))
+	for _, h := range hosts {
+		c.states[h.state] = h
+	}
 	return changed
 }
 
+// ready reports whether the cluster's hosts and their first checks are known.
+func (c *cluster) ready() bool {
+	if !c.known {
+		return false
+	}
+	if c.checker == nil {
+		return true
+	}
+	select {
+	case <-c.checker.FirstRoundDone():
+		return true
+	default:
+		return false
+	}
+}
+
 // inherit takes over what a former incarnation of the cluster knows of its hosts: connections are
-// counted on, and with equal checks health stays known.
+// counted on, and with equal checks the checker goes on and health stays known.
 func (c *cluster) inherit(former *cluster) {
 	sameChecks := healthHash(former.desired) == healthHash(c.desired)
+	if sameChecks {
+		c.checker = former.checker
+	}
 	for key, old := range former.hosts {
 		h := &host{key: key, endpoint: old.endpoint, locality: old.locality, priority: old.priority, state: old.state, drained: old.drained}
 		if sameChecks {
@@ -90,6 +122,7 @@ func (c *cluster) inherit(former *cluster) {
 			h.checked = c.unchecked(&h.endpoint)
 		}
 		c.hosts[key] = h
+		c.states[h.state] = h
 	}
 	c.live = former.live
 }
@@ -266,6 +299,15 @@ func (c *cluster) isOwn(l dataplane.Locality) int {
 
 func compareKeys(a, b hostKey) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), a.address.Compare(b.address), cmp.Compare(a.copy, b.copy))
+}
+
+// targets are the hosts as the checker wants them.
+func (c *cluster) targets() []*health.Target {
+	targets := make([]*health.Target, 0, len(c.hosts))
+	for _, h := range c.hosts {
+		targets = append(targets, health.NewTarget(h.state, h.endpoint.Address, h.locality, &h.endpoint))
+	}
+	return targets
 }
 
 // find returns the hosts at an address.

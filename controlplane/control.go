@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/guideway/guideway/controlplane/health"
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane"
@@ -37,6 +39,9 @@ type Control struct {
 	// Owned by the loop.
 	config      *model.Config
 	clusters    map[string]*cluster
+	warming     map[string]*cluster // incarnations that will replace those in clusters
+	probes      *health.Pool
+	eventLogs   map[string]*os.File
 	listeners   []*model.Listener
 	runtime     map[string]string
 	incarnation uint64
@@ -54,11 +59,14 @@ var ErrStart = errors.New("cannot start")
 // New returns a control loop for the options. It does nothing until Run.
 func New(o Options) *Control {
 	c := &Control{
-		Options:  o,
-		events:   make(chan func(), 256),
-		ended:    make(chan struct{}),
-		clusters: map[string]*cluster{},
-		starting: true,
+		Options:   o,
+		events:    make(chan func(), 256),
+		ended:     make(chan struct{}),
+		clusters:  map[string]*cluster{},
+		warming:   map[string]*cluster{},
+		probes:    health.NewPool(0),
+		eventLogs: map[string]*os.File{},
+		starting:  true,
 	}
 	c.counters.bind(o.Stats)
 	c.state.Store(&State{Phase: PreInitializing, Started: time.Now(), Config: o.Config, Node: o.Config.Node})
@@ -123,6 +131,9 @@ func (c *Control) settle(ctx context.Context) error {
 			return nil
 		}
 		c.phase(Initializing)
+		c.dirty = true
+	}
+	if c.promote() {
 		c.dirty = true
 	}
 	if !c.dirty {

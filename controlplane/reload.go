@@ -63,7 +63,7 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 	for _, m := range config.Clusters {
 		name := m.Settings.Name
 		wanted[name] = m
-		switch old := c.clusters[name]; {
+		switch old := c.newest(name); {
 		case old == nil:
 			change.ClustersAdded = append(change.ClustersAdded, name)
 			c.addCluster(ctx, m)
@@ -72,7 +72,7 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 			old.desired.Source = m.Source
 		default:
 			change.ClustersModified = append(change.ClustersModified, name)
-			c.modifyCluster(ctx, old, m)
+			c.modifyCluster(ctx, m)
 			c.counters.clusterModified.Inc()
 		}
 	}
