@@ -2,9 +2,12 @@ package testbed
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -13,6 +16,9 @@ import (
 
 // inside tells the process that Main started that it is in the user namespace already.
 const inside = "GUIDEWAY_TEST_IN_USER_NAMESPACE"
+
+// parallel is how many tests run at once unless -parallel says so.
+const parallel = 8
 
 // Main runs the tests of a package that uses namespaces; call it from TestMain, with its result as exit
 // code. Users who are not root get a user namespace in which they may make network namespaces, if the system lets them:
@@ -33,6 +39,10 @@ func Main(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+	}
+	// These tests wait for other processes most of the time.
+	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		flag.Set("test.parallel", strconv.Itoa(parallel))
 	}
 	code := m.Run()
 	if built != "" {

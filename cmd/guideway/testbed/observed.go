@@ -75,7 +75,7 @@ func (r Row) Message(t testing.TB, field string) Message {
 // from it (which do not hold for Envoy). It fails the test if they differ.
 func (e *Expectations) Expect(t testing.TB, r Row, field string, got any) {
 	t.Helper()
-	if diff := Differences(field, e.want(t, r, field), plain(t, got)); len(diff) > 0 {
+	if diff := Differences(field, e.Want(t, r, field), plain(t, got)); len(diff) > 0 {
 		t.Errorf("not as recorded:\n  %s", strings.Join(diff, "\n  "))
 	}
 }
@@ -84,7 +84,7 @@ func (e *Expectations) Expect(t testing.TB, r Row, field string, got any) {
 // is as recorded, for Patience at most.
 func (e *Expectations) ExpectSoon(t testing.TB, r Row, field string, look func() any) {
 	t.Helper()
-	want := e.want(t, r, field)
+	want := e.Want(t, r, field)
 	var diff []string
 	if !Within(Patience/3, func() bool {
 		diff = Differences(field, want, plain(t, look()))
@@ -168,8 +168,8 @@ func (r Row) With(t testing.TB, field string, value any) Row {
 	return out
 }
 
-// want gives a recorded field with the accepted deviations laid over it.
-func (e *Expectations) want(t testing.TB, r Row, field string) any {
+// Want gives a recorded field with the accepted deviations laid over it.
+func (e *Expectations) Want(t testing.TB, r Row, field string) any {
 	t.Helper()
 	var want any
 	r.Decode(t, field, &want)
@@ -313,7 +313,7 @@ func differences(at string, want, got any, diff *[]string) {
 			return
 		}
 	case float64:
-		if g, ok := got.(float64); ok && strings.HasSuffix(at, "seconds") {
+		if g, ok := got.(float64); ok && (at == "seconds" || strings.HasSuffix(at, "/seconds")) {
 			if g < w-secondsEarly || g > w+secondsLate {
 				report(asJSON(want), asJSON(got))
 			}

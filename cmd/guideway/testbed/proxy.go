@@ -82,16 +82,8 @@ func (s Subject) Start(t testing.TB, ns *Namespace, config any, args ...string) 
 // StartIn is Start with a directory of the caller's, which may hold files that the configuration names.
 func (s Subject) StartIn(t testing.TB, ns *Namespace, dir string, config any, args ...string) *Proxy {
 	t.Helper()
-	text, err := configText(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = strings.ReplaceAll(text, "{dir}", dir)
-	path := filepath.Join(dir, "boot.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	admin, err := adminAddress(text)
+	path := WriteConfig(t, dir, config)
+	admin, err := adminAddress(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +122,20 @@ func (s Subject) Exec(t testing.TB, ns *Namespace, dir string, args ...string) *
 	return p
 }
 
+// WriteConfig writes a configuration, as Start takes it, to boot.yaml in a directory.
+func WriteConfig(t testing.TB, dir string, config any) (path string) {
+	t.Helper()
+	text, err := configText(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(dir, "boot.yaml")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "{dir}", dir)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func configText(config any) (string, error) {
 	switch c := config.(type) {
 	case string:
@@ -141,8 +147,12 @@ func configText(config any) (string, error) {
 	return string(text), err
 }
 
-// adminAddress finds the admin address in a bootstrap; invalid if there is none.
-func adminAddress(bootstrap string) (netip.AddrPort, error) {
+// adminAddress finds the admin address in a bootstrap file; invalid if there is none.
+func adminAddress(path string) (netip.AddrPort, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
 	var b struct {
 		Admin struct {
 			Address struct {
@@ -153,7 +163,7 @@ func adminAddress(bootstrap string) (netip.AddrPort, error) {
 			} `yaml:"address"`
 		} `yaml:"admin"`
 	}
-	if err := yaml.Unmarshal([]byte(bootstrap), &b); err != nil {
+	if err := yaml.Unmarshal(text, &b); err != nil {
 		return netip.AddrPort{}, nil // a broken configuration may be what the test is about
 	}
 	sa := b.Admin.Address.SocketAddress
