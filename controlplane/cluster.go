@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/guideway/guideway/controlplane/dns"
 	"github.com/guideway/guideway/controlplane/health"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane"
@@ -27,7 +26,7 @@ type cluster struct {
 	observer dataplane.ConnectObserver
 	detector *health.Detector // the same, nil without
 	checker  *health.Checker  // nil without active checks
-	resolver *dns.Watcher     // nil without DNS
+	stopDNS  func()           // nil without DNS
 	// known is set once discovery has said something; closed once the cluster has ended.
 	known, closed bool
 

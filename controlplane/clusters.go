@@ -106,18 +106,19 @@ func (c *Control) watchHosts(cl *cluster) {
 }
 
 func (c *Control) beginDNS(ctx context.Context, cl *cluster) {
-	cl.resolver = dns.Watch(ctx, dns.Config{Cluster: cl.desired, Stats: cl.stats, Log: c.Log.For("dns")}, func(a model.Assignment, ok bool) {
-		c.post(func() {
-			switch {
-			case cl.closed:
-			case ok:
-				c.discovered(cl, a)
-			default: // a first lookup that fails does not hold up the start
-				cl.known = true
-				c.dirty = true
-			}
-		})
+	w := dns.NewWatcher(cl.desired, dns.Deps{
+		Stats: cl.stats,
+		Log:   c.Log.For("dns"),
+		OnUpdate: func(a model.Assignment) {
+			c.post(func() {
+				if !cl.closed {
+					c.discovered(cl, a)
+				}
+			})
+		},
 	})
+	ctx, cl.stopDNS = context.WithCancel(ctx)
+	go w.Run(ctx)
 }
 
 func (c *Control) beginChecks(cl *cluster) {
@@ -236,8 +237,8 @@ func (c *Control) discard(w *cluster) {
 // close ends what a cluster does and gives up its stats.
 func (c *Control) close(cl *cluster) {
 	cl.closed = true
-	if cl.resolver != nil {
-		cl.resolver.Stop()
+	if cl.stopDNS != nil {
+		cl.stopDNS()
 	}
 	if cl.checker != nil {
 		cl.checker.Stop()

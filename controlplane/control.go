@@ -35,6 +35,7 @@ type Control struct {
 	Options
 	events chan func()
 	ended  chan struct{}
+	live   chan struct{}
 
 	// Owned by the loop.
 	config      *model.Config
@@ -62,6 +63,7 @@ func New(o Options) *Control {
 		Options:   o,
 		events:    make(chan func(), 256),
 		ended:     make(chan struct{}),
+		live:      make(chan struct{}),
 		clusters:  map[string]*cluster{},
 		warming:   map[string]*cluster{},
 		probes:    health.NewPool(0),
@@ -147,6 +149,7 @@ func (c *Control) settle(ctx context.Context) error {
 		}
 		c.starting = false
 		c.phase(Live)
+		close(c.live)
 		c.counters.workersStarted.Set(1)
 		c.counters.initTime.Record(float64(time.Since(c.state.Load().Started).Milliseconds()))
 		c.Log.For("main").Info("starting main dispatch loop")

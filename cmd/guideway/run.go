@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/guideway/guideway/controlplane"
+	"github.com/guideway/guideway/controlplane/admin"
+	"github.com/guideway/guideway/controlplane/envoy"
+	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/controlplane/model"
+	"github.com/guideway/guideway/dataplane/accesslog"
+	"github.com/guideway/guideway/dataplane/proxy"
+	"github.com/guideway/guideway/dataplane/stats"
+)
+
+func newRun() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "run -c FILE",
+		Short: "Serve a configuration (the same as guideway -c FILE)",
+		Long: `Serve an Envoy bootstrap configuration until SIGTERM or SIGINT. A configuration file that changes is applied as
+a difference. SIGUSR1 reopens log files.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, &f) },
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+// run is the main job.
+func run(cmd *cobra.Command, f *serveFlags) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	o, err := f.logOptions()
+	if err != nil {
+		return err
+	}
+	log, err := logging.New(o)
+	if err != nil {
+		return err
+	}
+	main := log.For("main")
+	config, err := load(f, log)
+	if err == nil && f.mode == "validate" {
+		fmt.Fprintf(cmd.OutOrStdout(), "configuration '%s' OK\n", f.path)
+		return nil
+	}
+	if err != nil {
+		return refuse(main, f, err)
+	}
+	if err := serve(cmd.Context(), f, log, config); err != nil {
+		return refuse(main, f, err)
+	}
+	main.Info("exiting")
+	return nil
+}
+
+// load reads the configuration and logs what is accepted and not acted on.
+func load(f *serveFlags, log *logging.Log) (*model.Config, error) {
+	o, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	config, err := envoy.Load(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range config.Warnings {
+		log.For("config").Warn(w.Error())
+	}
+	return config, nil
+}
+
+// refuse logs why there is nothing to serve, in Envoy's words where Envoy has the like, and ends with 1.
+func refuse(log *slog.Logger, f *serveFlags, err error) error {
+	critical := func(text string) { log.Log(context.Background(), logging.LevelCritical, text) }
+	reasons := []string{err.Error()}
+	var invalid *envoy.Invalid
+	if errors.As(err, &invalid) {
+		reasons = nil
+		for _, p := range invalid.Problems {
+			log.Log(context.Background(), logging.LevelCritical, p.Error())
+			if p.Envoy != "" {
+				reasons = append(reasons, p.Envoy)
+			} else {
+				reasons = append(reasons, p.Reason)
+			}
+		}
+	}
+	for _, reason := range reasons {
+		if f.mode == "validate" {
+			critical(fmt.Sprintf("error initializing configuration '%s': %s", f.path, reason))
+		} else {
+			critical(fmt.Sprintf("error `%s` initializing config '%s'", reason, strings.TrimSpace(f.path+" "+f.yaml)))
+		}
+	}
+	return errReported
+}
+
+// serve runs one instance from its first configuration to the signal that ends it.
+func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.Config) error {
+	main := log.For("main")
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+
+	store := stats.NewStore()
+	files := accesslog.NewFiles(store, f.flushInterval())
+	defer files.Close()
+	plane, err := proxy.New(proxy.Config{
+		Workers: f.workers(), Stats: store, Log: log.For("proxy"),
+		DrainTime: time.Duration(f.drainTime) * time.Second, DrainImmediately: f.drainStrategy == "immediate",
+	})
+	if err != nil {
+		return err
+	}
+	defer plane.Close()
+	control := controlplane.New(controlplane.Options{
+		Config: config, Stats: store, Log: log, Files: files, Dataplane: plane,
+		DrainTime: time.Duration(f.drainTime) * time.Second,
+	})
+
+	end := make(chan struct{})
+	quit := sync.OnceFunc(func() { close(end) })
+	view := &adminView{Control: control, flags: f, log: log, files: files, quit: quit}
+	if config.Admin.Address.IsValid() {
+		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, Log: log.For("admin")}, view)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		if err := writeAdminAddress(f.adminAddressPath, server.Addr().String()); err != nil {
+			return err
+		}
+		main.Info("admin address: " + server.Addr().String())
+	} else if f.adminAddressPath != "" {
+		main.Warn("no admin address in the configuration, so none is written", "file", f.adminAddressPath)
+	}
+
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+
+	reload := &reloader{flags: f, log: log, control: control}
+	if f.path != "" && !f.noWatch && f.mode == "serve" {
+		if err := controlplane.Watch(ctx, f.path, func() { reload.now(ctx) }); err != nil {
+			main.Warn("changes of the configuration are not noticed", "reason", err)
+		}
+	}
+
+	ran := make(chan error, 1)
+	go func() { ran <- control.Run(ctx) }()
+	live := control.Live()
+	for {
+		select {
+		case err := <-ran:
+			return err
+		case <-live:
+			live = nil
+			if f.mode == "init_only" {
+				quit()
+			}
+		case <-end:
+			main.Info("shutting down server instance")
+			stop()
+			err := <-ran
+			main.Info("main dispatch loop exited")
+			return err
+		case s := <-signals:
+			switch s {
+			case syscall.SIGHUP:
+				if f.reloadOnHUP {
+					go reload.now(ctx)
+				} else {
+					main.Warn("caught and eating SIGHUP. See documentation for how to hot restart.")
+				}
+			case syscall.SIGUSR1:
+				main.Info("caught SIGUSR1. Reopening access logs.")
+				reopen(log, files)
+			case syscall.SIGTERM:
+				main.Warn("caught ENVOY_SIGTERM")
+				if f.drainOnTerm {
+					go drainThenQuit(control, main, time.Duration(f.drainTime)*time.Second, quit)
+				} else {
+					quit()
+				}
+			default:
+				main.Warn("caught SIGINT")
+				quit()
+			}
+		}
+	}
+}
+
+func reopen(log *logging.Log, files *accesslog.Files) {
+	files.Reopen()
+	if err := log.Reopen(); err != nil {
+		log.For("main").Error("the log goes on in the old file", "reason", err)
+	}
+}
+
+// drainThenQuit is the opt-in graceful end: fail health checks, go on accepting for the drain time while
+// load balancers in front notice, then stop.
+func drainThenQuit(control *controlplane.Control, log *slog.Logger, after time.Duration, quit func()) {
+	log.Info("draining before the end", "seconds", after.Seconds())
+	control.FailHealthCheck(true)
+	control.DrainListeners(false, after)
+	time.Sleep(after)
+	quit()
+}
+
+func writeAdminAddress(path, address string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(address), 0o644); err != nil {
+		return fmt.Errorf("writing the admin address: %w", err)
+	}
+	return nil
+}
+
+// reloader reads the configuration again, one at a time.
+type reloader struct {
+	flags   *serveFlags
+	log     *logging.Log
+	control *controlplane.Control
+	mu      sync.Mutex
+}
+
+func (r *reloader) now(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	log := r.log.For("config")
+	config, err := load(r.flags, r.log)
+	if err != nil {
+		r.control.Rejected()
+		var invalid *envoy.Invalid
+		if errors.As(err, &invalid) {
+			for _, p := range invalid.Problems {
+				log.Error("the changed configuration is refused, the last good one serves on: " + p.Error())
+			}
+			return
+		}
+		log.Error("the changed configuration cannot be read, the last good one serves on", "reason", err)
+		return
+	}
+	change, err := r.control.Reload(ctx, config)
+	switch {
+	case err != nil:
+		log.Error("the changed configuration is not wholly in force", "reason", err)
+	case change.Empty():
+		log.Info("the configuration was read again and is equal: nothing changed")
+	default:
+		log.Info("a changed configuration is in force",
+			"clusters_added", len(change.ClustersAdded), "clusters_modified", len(change.ClustersModified), "clusters_removed", len(change.ClustersRemoved),
+			"listeners_added", len(change.ListenersAdded), "listeners_modified", len(change.ListenersModified), "listeners_removed", len(change.ListenersRemoved))
+	}
+}
