@@ -34,9 +34,20 @@ func (c *Control) Reload(ctx context.Context, config *model.Config) (Change, err
 			return
 		}
 		change, err = c.difference(ctx, config)
+		if err == nil && c.promote() {
+			c.dirty = true
+		}
 		if err == nil && c.dirty {
 			c.dirty = false
 			err = c.apply(ctx)
+		}
+		switch {
+		case err != nil:
+			c.counters.reloadRejected.Inc()
+		case change.Empty():
+			c.counters.reloadUnchanged.Inc()
+		default:
+			c.counters.reloadSuccess.Inc()
 		}
 	})
 	return change, err
