@@ -17,10 +17,10 @@ import (
 
 // configFlags say where a configuration comes from; many commands have them.
 type configFlags struct {
-	path, yaml                    string
-	allowUnknown                  bool
-	node, cluster, zone           string
-	ignoreFilters                 []string
+	path, yaml                   string
+	allowUnknown                 bool
+	node, cluster, zone          string
+	ignoreFilters                []string
 	rejectDynamic, ignoreDynamic bool
 }
 
