@@ -46,7 +46,7 @@ type Detector struct {
 	done   chan struct{}
 
 	mu     sync.Mutex
-	hosts  []*Target
+	hosts  []*Target                     // to be taken over; nil if nothing is new
 	passed map[*dataplane.HostState]bool // hosts that passed an active check
 
 	active int // hosts ejected; owned by the goroutine of run
@@ -106,7 +106,7 @@ func NewDetector(cfg model.Outlier, deps DetectorDeps) *Detector {
 // SetHosts makes targets the hosts under watch; those that stay keep their record.
 func (d *Detector) SetHosts(targets []*Target) {
 	d.mu.Lock()
-	d.hosts = targets
+	d.hosts = append([]*Target{}, targets...) // not nil, even if there are none
 	d.mu.Unlock()
 	d.poke()
 }
