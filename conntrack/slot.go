@@ -10,83 +10,83 @@ const NoBackend Backend = 0xffff
 // Indices of backends and of arrays lie below this.
 const maxIndex = 0xfffe
 
-// SlotState is one of the three states of a slot or class.
-type SlotState uint8
+// slotState is one of the three states of a slot or class.
+type slotState uint8
 
 // The states of a slot or class.
 const (
-	// Settled: every flow in it belongs to the owner. No flow is looked up.
-	Settled SlotState = 1 << iota
-	// Excepted: a remembered flow goes where it is remembered, any other belongs
+	// settled: every flow in it belongs to the owner. No flow is looked up.
+	settled slotState = 1 << iota
+	// excepted: a remembered flow goes where it is remembered, any other belongs
 	// to the owner. Nothing new is remembered.
-	Excepted
-	// Open: the owner has changed. What is not remembered and did not begin just
+	excepted
+	// open: the owner has changed. What is not remembered and did not begin just
 	// now began under the former owner. Every flow heard of is remembered.
-	Open
+	open
 )
 
-// Slot is the state of a slot of a table, or of a class, in 4 bytes, so that
+// slot is the state of a slot of a table, or of a class, in 4 bytes, so that
 // one load gives all of it: the owner in the low half (a backend's index; for a
 // class the index of an array), in the high half the former owner if the slot
 // is open, otherwise 0xffff for a settled and 0xfffe for an excepted one. An
 // array of them is what the XDP program's map holds.
-type Slot uint32
+type slot uint32
 
 const (
 	settledMark  = 0xffff
 	exceptedMark = 0xfffe
 )
 
-func settledSlot(owner uint16) Slot        { return settledMark<<16 | Slot(owner) }
-func exceptedSlot(owner uint16) Slot       { return exceptedMark<<16 | Slot(owner) }
-func openSlot(owner, former uint16) Slot   { return Slot(former)<<16 | Slot(owner) }
-func (s Slot) withOwner(owner uint16) Slot { return s&^0xffff | Slot(owner) }
+func settledSlot(owner uint16) slot        { return settledMark<<16 | slot(owner) }
+func exceptedSlot(owner uint16) slot       { return exceptedMark<<16 | slot(owner) }
+func openSlot(owner, former uint16) slot   { return slot(former)<<16 | slot(owner) }
+func (s slot) withOwner(owner uint16) slot { return s&^0xffff | slot(owner) }
 
-// Owner returns who gets the new flows: a backend, or NoBackend.
-func (s Slot) Owner() uint16 { return uint16(s) }
+// owner returns who gets the new flows: a backend, or NoBackend.
+func (s slot) owner() uint16 { return uint16(s) }
 
-// Former returns who keeps the flows from before the change. It means
+// former returns who keeps the flows from before the change. It means
 // something in an open slot only.
-func (s Slot) Former() uint16 { return uint16(s >> 16) }
+func (s slot) former() uint16 { return uint16(s >> 16) }
 
-// State returns the state of the slot.
-func (s Slot) State() SlotState {
+// state returns the state of the slot.
+func (s slot) state() slotState {
 	switch s >> 16 {
 	case settledMark:
-		return Settled
+		return settled
 	case exceptedMark:
-		return Excepted
+		return excepted
 	}
-	return Open
+	return open
 }
 
 // before returns who has the flows that are not remembered and are not new.
-func (s Slot) before() uint16 {
-	if s.State() == Open {
-		return s.Former()
+func (s slot) before() uint16 {
+	if s.state() == open {
+		return s.former()
 	}
-	return s.Owner()
+	return s.owner()
 }
 
 // reassign returns what the slot becomes when its owner is to be owner. keeps
 // tells whether one that had the slot until now may keep the flows it has.
-func (s Slot) reassign(owner uint16, keeps func(uint16) bool) Slot {
-	if owner != s.Owner() {
+func (s slot) reassign(owner uint16, keeps func(uint16) bool) slot {
+	if owner != s.owner() {
 		switch {
-		case s.State() == Open:
+		case s.state() == open:
 			// The former stays, and so does the clock: what began since the slot
 			// opened is remembered.
 			s = s.withOwner(owner)
-		case s.Owner() != NoBackend && keeps(s.Owner()):
-			s = openSlot(owner, s.Owner())
+		case s.owner() != NoBackend && keeps(s.owner()):
+			s = openSlot(owner, s.owner())
 		default:
 			s = s.withOwner(owner) // the flows of the old owner have nowhere to stay
 		}
 	}
-	if s.State() == Open && (s.Former() == s.Owner() || !keeps(s.Former())) {
+	if s.state() == open && (s.former() == s.owner() || !keeps(s.former())) {
 		// What is not remembered is the owner's from here on, for good: a former
 		// that comes back finds its flows settled elsewhere.
-		s = exceptedSlot(s.Owner())
+		s = exceptedSlot(s.owner())
 	}
 	return s
 }

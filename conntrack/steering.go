@@ -46,7 +46,7 @@ type array struct {
 	id    ID
 	by    HashKind
 	leaf  bool
-	slots []Slot
+	slots []slot
 	// since is when each open slot opened, in whole seconds, rounded up; nil in
 	// an array where none is open. Under Steering.control; versions of an array
 	// share it.
@@ -63,7 +63,7 @@ type member struct {
 
 const root = 0
 
-func (a *array) at(hash, classHash uint64) Slot { return a.slots[a.index(hash, classHash)] }
+func (a *array) at(hash, classHash uint64) slot { return a.slots[a.index(hash, classHash)] }
 
 func (a *array) index(hash, classHash uint64) int {
 	if a.by == ByClassHash {
@@ -74,19 +74,19 @@ func (a *array) index(hash, classHash uint64) int {
 
 // follow returns the owner of the hashes and the states on the way to it, or-ed
 // together.
-func (v *view) follow(hash, classHash uint64) (Backend, SlotState) {
+func (v *view) follow(hash, classHash uint64) (Backend, slotState) {
 	if v.only != nil {
 		s := v.only.slots[hash%uint64(len(v.only.slots))]
-		return s.Owner(), s.State()
+		return s.owner(), s.state()
 	}
-	var states SlotState
+	var states slotState
 	for a := v.arrays[root]; ; {
 		s := a.at(hash, classHash)
-		states |= s.State()
+		states |= s.state()
 		if a.leaf {
-			return s.Owner(), states
+			return s.owner(), states
 		}
-		a = v.arrays[s.Owner()]
+		a = v.arrays[s.owner()]
 	}
 }
 
@@ -201,7 +201,7 @@ func enroll(old []member, want []Member, endAll bool) []member {
 
 // placement says where the wanted tables and classes stand among the arrays.
 type placement struct {
-	owners  map[uint16][]Slot // of each wanted array, by index; only their owners count
+	owners  map[uint16][]slot // of each wanted array, by index; only their owners count
 	created map[uint16]*array
 }
 
@@ -209,7 +209,7 @@ type placement struct {
 // there. One of the same ID and another shape is another array: where its
 // hashes land has nothing to do with where they did.
 func (v *view) place(d Desired) placement {
-	p := placement{owners: map[uint16][]Slot{}, created: map[uint16]*array{}}
+	p := placement{owners: map[uint16][]slot{}, created: map[uint16]*array{}}
 	index := map[ID]uint16{}
 	put := func(want array) uint16 {
 		i := slices.IndexFunc(v.arrays[1:], func(a *array) bool {
@@ -229,30 +229,30 @@ func (v *view) place(d Desired) placement {
 		p.created[uint16(i)] = &want
 		return uint16(i)
 	}
-	settled := func(n int, owner func(int) uint16) []Slot {
-		slots := make([]Slot, n)
+	allSettled := func(n int, owner func(int) uint16) []slot {
+		slots := make([]slot, n)
 		for i := range slots {
 			slots[i] = settledSlot(owner(i))
 		}
 		return slots
 	}
 	for _, t := range d.Tables {
-		slots := settled(len(t.Slots), func(i int) uint16 { return t.Slots[i] })
+		slots := allSettled(len(t.Slots), func(i int) uint16 { return t.Slots[i] })
 		i := put(array{id: t.ID, leaf: true, slots: slots})
 		index[t.ID], p.owners[i] = i, slots
 	}
 	// Classes may name classes that come after them: first their places.
 	for _, c := range d.Classes {
-		index[c.ID] = put(array{id: c.ID, by: c.By, slots: make([]Slot, len(c.To))})
+		index[c.ID] = put(array{id: c.ID, by: c.By, slots: make([]slot, len(c.To))})
 	}
 	for _, c := range d.Classes {
-		slots := settled(len(c.To), func(i int) uint16 { return index[c.To[i]] })
+		slots := allSettled(len(c.To), func(i int) uint16 { return index[c.To[i]] })
 		p.owners[index[c.ID]] = slots
 		if a := p.created[index[c.ID]]; a != nil {
 			a.slots = slots
 		}
 	}
-	top := []Slot{settledSlot(index[d.Top])}
+	top := []slot{settledSlot(index[d.Top])}
 	p.owners[root] = top
 	if v.arrays[root] == nil {
 		p.created[root] = &array{slots: top}
@@ -262,12 +262,12 @@ func (v *view) place(d Desired) placement {
 
 // reassign returns the array with the owners of to, or a itself if that changes
 // nothing.
-func (a *array) reassign(to []Slot, keeps func(uint16) bool, off bool, now time.Duration, change *Change) *array {
+func (a *array) reassign(to []slot, keeps func(uint16) bool, off bool, now time.Duration, change *Change) *array {
 	next := a
 	for i, was := range a.slots {
-		is := was.reassign(to[i].Owner(), keeps)
+		is := was.reassign(to[i].owner(), keeps)
 		if off {
-			is = settledSlot(to[i].Owner())
+			is = settledSlot(to[i].owner())
 		}
 		if is == was {
 			continue
@@ -277,13 +277,13 @@ func (a *array) reassign(to []Slot, keeps func(uint16) bool, off bool, now time.
 		}
 		next.slots[i] = is
 		next.count(was, is)
-		if is.Owner() != was.Owner() {
+		if is.owner() != was.owner() {
 			change.Moved++
-			if is.State() == Open {
+			if is.state() == open {
 				change.Opened++
 			}
 		}
-		if is.State() == Open && was.State() != Open {
+		if is.state() == open && was.state() != open {
 			if next.since == nil {
 				next.since = make([]uint32, len(a.slots))
 			}
@@ -303,23 +303,23 @@ func (a *array) copy() *array {
 	return &c
 }
 
-func (a *array) count(was, is Slot) {
+func (a *array) count(was, is slot) {
 	for _, x := range []struct {
-		s Slot
+		s slot
 		n int
 	}{{was, -1}, {is, 1}} {
-		switch x.s.State() {
-		case Open:
+		switch x.s.state() {
+		case open:
 			a.open += x.n
-		case Excepted:
+		case excepted:
 			a.excepted += x.n
 		}
 	}
 }
 
-// prune drops the arrays that no hash leads to, neither now nor through former
-// owners, unless they are wanted, and finds out whether one table is all there
-// is.
+// prune drops the arrays that nothing leads to, neither now nor through former
+// owners, from the root or one that is wanted, and finds out whether one table
+// is all there is.
 func (v *view) prune(wanted map[uint16]bool) {
 	reached := make([]bool, len(v.arrays))
 	var mark func(i uint16)
@@ -330,22 +330,25 @@ func (v *view) prune(wanted map[uint16]bool) {
 		reached[i] = true
 		if a := v.arrays[i]; !a.leaf {
 			for _, s := range a.slots {
-				mark(s.Owner())
-				if s.State() == Open {
-					mark(s.Former())
+				mark(s.owner())
+				if s.state() == open {
+					mark(s.former())
 				}
 			}
 		}
 	}
 	mark(root)
+	for i := range wanted {
+		mark(i)
+	}
 	for i := range v.arrays {
-		if !reached[i] && !wanted[uint16(i)] {
+		if !reached[i] {
 			v.arrays[i] = nil
 		}
 	}
 	v.only = nil
-	if top := v.arrays[root].slots[0]; top.State() == Settled && v.arrays[top.Owner()].leaf {
-		v.only = v.arrays[top.Owner()]
+	if top := v.arrays[root].slots[0]; top.state() == settled && v.arrays[top.owner()].leaf {
+		v.only = v.arrays[top.owner()]
 	}
 }
 

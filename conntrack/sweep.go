@@ -49,13 +49,13 @@ func (s *Steering) closeOpen(now time.Duration) *view {
 		}
 		next := a
 		for i, was := range a.slots {
-			if was.State() != Open || now-time.Duration(a.since[i])*time.Second <= s.window {
+			if was.state() != open || now-time.Duration(a.since[i])*time.Second <= s.window {
 				continue
 			}
 			if next == a {
 				next = a.copy()
 			}
-			next.slots[i] = exceptedSlot(was.Owner())
+			next.slots[i] = exceptedSlot(was.owner())
 			next.count(was, next.slots[i])
 		}
 		if next.open == 0 {
@@ -78,7 +78,7 @@ func (v *view) differing(now time.Duration, flows iter.Seq[Remembered]) map[*arr
 		}
 		for a := v.arrays[root]; ; {
 			i := a.index(f.Hash, f.ClassHash)
-			if a.slots[i].State() == Excepted {
+			if a.slots[i].state() == excepted {
 				if marks[a] == nil {
 					marks[a] = map[int]bool{}
 				}
@@ -87,7 +87,7 @@ func (v *view) differing(now time.Duration, flows iter.Seq[Remembered]) map[*arr
 			if a.leaf {
 				break
 			}
-			a = v.arrays[a.slots[i].Owner()]
+			a = v.arrays[a.slots[i].owner()]
 		}
 	}
 	return marks
@@ -106,8 +106,8 @@ func (s *Steering) settle(v *view, differs map[*array]map[int]bool) {
 		}
 		next := a.copy()
 		for i, was := range a.slots {
-			if was.State() == Excepted && !differs[a][i] {
-				next.slots[i] = settledSlot(was.Owner())
+			if was.state() == excepted && !differs[a][i] {
+				next.slots[i] = settledSlot(was.owner())
 				next.count(was, next.slots[i])
 			}
 		}

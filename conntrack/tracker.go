@@ -59,7 +59,7 @@ func (t *Tracker) Packet(p Packet, now time.Duration) Backend {
 		return NoBackend
 	}
 	owner, states := v.follow(p.Hash, p.ClassHash)
-	if v.track != TrackAll && states == Settled {
+	if v.track != TrackAll && states == settled {
 		return owner
 	}
 	n.lookups.Add(1)
@@ -83,7 +83,7 @@ func (t *Tracker) lookUp(p Packet, now time.Duration) Backend {
 	if !p.New {
 		b = v.before(p.Hash, p.ClassHash, owner)
 	}
-	if b != NoBackend && (states&Open != 0 || v.track == TrackAll) {
+	if b != NoBackend && (states&open != 0 || v.track == TrackAll) {
 		t.flows.remember(p.Flow, Remembered{
 			Hash: p.Hash, ClassHash: p.ClassHash,
 			Last: now, Generation: v.members[b].gen, Backend: b,
