@@ -143,7 +143,7 @@ func TestFirstRound(t *testing.T) {
 		target, round := 0.0, uint32(1)
 		for range 20 {
 			target += heaviest
-			got := firstRound(weight, target, round+1)
+			got := firstRound(weight, 1/weight, target, round+1)
 			for round++; float64(round)*weight < target && round < never; {
 				round++
 			}
