@@ -23,23 +23,40 @@ func newCursor(key string, size uint32) cursor {
 }
 
 // A filler hands out the slots of a table. How many probes a host needs for a
-// free slot grows with the table's fill, M/free on average, so it goes through
-// three stages, which give the same slots:
+// free slot grows with the table's fill, M/free on average. So it goes through
+// four stages, which give the same slots, each at the least cost for its fill:
 //
-//   - while many are free, one slot of the sequence after another is looked up
-//     in the bitmap of taken slots;
-//   - then four at a time, whose additions and loads do not wait for each
-//     other;
+//   - while most are free, the first slot of the sequence mostly is one;
+//   - then the answer is mostly among the next four, which are looked at
+//     together, as a branch on any one of them would often be mispredicted;
+//   - then most are taken, which the processor predicts, and four interleaved
+//     walks keep one addition from waiting for the one before;
 //   - the last few are solved for: slot s comes up in the sequence after
 //     (s - position) / skip steps, modulo M, and the free slot of the fewest
 //     steps is the one.
 type filler[S uint16 | uint32] struct {
 	size    uint32
-	free    int // slots not taken
+	free    int    // slots not taken
+	stages  [3]int // the numbers of free slots at which the later stages begin
 	slots   []S
 	owners  []S      // what to write into a slot, by rank
 	cursors []cursor // by rank
 	*scratch
+}
+
+func newFiller[S uint16 | uint32](slots []S, owners []S, cursors []cursor, scratch *scratch) *filler[S] {
+	size := uint32(len(slots))
+	scratch.clear(size)
+	return &filler[S]{
+		size: size,
+		free: len(slots),
+		// These only decide how long a build takes.
+		stages:  [3]int{int(size) * 7 / 10, int(size) / 5, int(math.Sqrt(float64(size)))},
+		slots:   slots,
+		owners:  owners,
+		cursors: cursors,
+		scratch: scratch,
+	}
 }
 
 // scratch is memory that builds use one after another.
@@ -62,92 +79,124 @@ func (s *scratch) clear(size uint32) {
 	s.left = s.left[:0]
 }
 
-// fourFrom and solveFrom are the numbers of free slots at which the second and
-// third stage begin. Both only decide how long a build takes.
-func (f *filler[S]) fourFrom() int  { return int(f.size / 3) }
-func (f *filler[S]) solveFrom() int { return int(0.75 * math.Sqrt(float64(f.size))) }
-
 // take gives the hosts of these ranks one slot each, in this order, as long as
 // there are free slots.
 func (f *filler[S]) take(ranks []uint32) {
 	for len(ranks) > 0 && f.free > 0 {
-		if stage := f.free - f.fourFrom(); stage > 0 {
-			n := min(stage, len(ranks))
-			f.takeOneByOne(ranks[:n])
-			ranks = ranks[n:]
-			continue
+		n := len(ranks)
+		switch {
+		case f.free > f.stages[0]:
+			n = min(n, f.free-f.stages[0])
+			f.takeFirst(ranks[:n])
+		case f.free > f.stages[1]:
+			n = min(n, f.free-f.stages[1])
+			f.takeOfFour(ranks[:n])
+		case f.free > f.stages[2]:
+			n = min(n, f.free-f.stages[2])
+			f.takeByWalks(ranks[:n])
+		default:
+			n = min(n, f.free)
+			f.takeSolved(ranks[:n])
 		}
-		if stage := f.free - f.solveFrom(); stage > 0 {
-			n := min(stage, len(ranks))
-			f.takeByFours(ranks[:n])
-			ranks = ranks[n:]
-			continue
-		}
-		n := min(f.free, len(ranks))
-		f.takeSolved(ranks[:n])
+		f.free -= n
 		ranks = ranks[n:]
 	}
 }
 
-func (f *filler[S]) takeOneByOne(ranks []uint32) {
-	taken, slots, cursors, owners, size := f.taken, f.slots, f.cursors, f.owners, f.size
+// advance is (p + skip) mod M without a division, and without a branch, which
+// would be mispredicted every other time; back is M - skip.
+func advance(p, back, size uint32) uint32 {
+	next := p - back
+	return next + size&uint32(int32(next)>>31)
+}
+
+// fourth is what advance needs, in place of back, to take four steps at once.
+func fourth(skip, back, size uint32) uint32 {
+	two := advance(skip, back, size)
+	return size - advance(two, size-two, size)
+}
+
+func (f *filler[S]) takeFirst(ranks []uint32) {
+	taken, slots, owners, cursors, size := f.taken, f.slots, f.owners, f.cursors, f.size
 	for _, rank := range ranks {
 		c := &cursors[rank]
-		p, skip := c.position, c.skip
-		back := size - skip
-		for taken[p>>6]>>(p&63)&1 != 0 {
-			p = advance(p, skip, back)
+		back := size - c.skip
+		p := c.position
+		for taken[p>>6]&(1<<(p&63)) != 0 {
+			p = advance(p, back, size)
 		}
 		taken[p>>6] |= 1 << (p & 63)
 		slots[p] = owners[rank]
-		c.position = advance(p, skip, back)
+		c.position = advance(p, back, size)
 	}
-	f.free -= len(ranks)
 }
 
-// advance is (p + skip) mod M without a division or a branch; back is M - skip.
-func advance(p, skip, back uint32) uint32 {
-	next := p + skip
-	if p >= back {
-		next = p - back
-	}
-	return next
-}
-
-func (f *filler[S]) takeByFours(ranks []uint32) {
-	taken, slots, cursors, owners, size := f.taken, f.slots, f.cursors, f.owners, f.size
+func (f *filler[S]) takeOfFour(ranks []uint32) {
+	taken, slots, owners, cursors, size := f.taken, f.slots, f.owners, f.cursors, f.size
 	for _, rank := range ranks {
 		c := &cursors[rank]
-		skip := c.skip
-		back := size - skip
-		twice := advance(skip, skip, back)
-		stride := advance(twice, twice, size-twice)
-		strideBack := size - stride
+		back := size - c.skip
+		far := fourth(c.skip, back, size)
 		var p [4]uint32
 		p[0] = c.position
-		p[1] = advance(p[0], skip, back)
-		p[2] = advance(p[1], skip, back)
-		p[3] = advance(p[2], skip, back)
-		var found uint64
+		p[1] = advance(p[0], back, size)
+		p[2] = advance(p[1], back, size)
+		p[3] = advance(p[2], back, size)
 		for {
-			found = (taken[p[0]>>6]>>(p[0]&63))&1 |
-				(taken[p[1]>>6]>>(p[1]&63))&1<<1 |
-				(taken[p[2]>>6]>>(p[2]&63))&1<<2 |
-				(taken[p[3]>>6]>>(p[3]&63))&1<<3
-			if found != 15 {
+			found := taken[p[0]>>6]>>(p[0]&63)&1 |
+				taken[p[1]>>6]>>(p[1]&63)&1<<1 |
+				taken[p[2]>>6]>>(p[2]&63)&1<<2 |
+				taken[p[3]>>6]>>(p[3]&63)&1<<3
+			if found != 1<<4-1 {
+				p[0] = p[bits.TrailingZeros64(^found)&3]
 				break
 			}
-			p[0] = advance(p[0], stride, strideBack)
-			p[1] = advance(p[1], stride, strideBack)
-			p[2] = advance(p[2], stride, strideBack)
-			p[3] = advance(p[3], stride, strideBack)
+			p[0] = advance(p[0], far, size)
+			p[1] = advance(p[1], far, size)
+			p[2] = advance(p[2], far, size)
+			p[3] = advance(p[3], far, size)
 		}
-		slot := p[bits.TrailingZeros64(^found)&3]
-		taken[slot>>6] |= 1 << (slot & 63)
-		slots[slot] = owners[rank]
-		c.position = advance(slot, skip, back)
+		taken[p[0]>>6] |= 1 << (p[0] & 63)
+		slots[p[0]] = owners[rank]
+		c.position = advance(p[0], back, size)
 	}
-	f.free -= len(ranks)
+}
+
+func (f *filler[S]) takeByWalks(ranks []uint32) {
+	taken, slots, owners, cursors, size := f.taken, f.slots, f.owners, f.cursors, f.size
+	for _, rank := range ranks {
+		c := &cursors[rank]
+		back := size - c.skip
+		far := fourth(c.skip, back, size)
+		p := c.position
+		p1 := advance(p, back, size)
+		p2 := advance(p1, back, size)
+		p3 := advance(p2, back, size)
+		for {
+			if taken[p>>6]&(1<<(p&63)) == 0 {
+				break
+			}
+			p = advance(p, far, size)
+			if taken[p1>>6]&(1<<(p1&63)) == 0 {
+				p = p1
+				break
+			}
+			p1 = advance(p1, far, size)
+			if taken[p2>>6]&(1<<(p2&63)) == 0 {
+				p = p2
+				break
+			}
+			p2 = advance(p2, far, size)
+			if taken[p3>>6]&(1<<(p3&63)) == 0 {
+				p = p3
+				break
+			}
+			p3 = advance(p3, far, size)
+		}
+		taken[p>>6] |= 1 << (p & 63)
+		slots[p] = owners[rank]
+		c.position = advance(p, back, size)
+	}
 }
 
 // takeSolved finds the free slot that comes up first by arithmetic.
@@ -175,14 +224,13 @@ func (f *filler[S]) takeSolved(ranks []uint32) {
 		left[first] = left[len(left)-1]
 		left = left[:len(left)-1]
 		f.slots[slot] = f.owners[rank]
-		c.position = advance(slot, c.skip, f.size-c.skip)
+		c.position = advance(slot, f.size-c.skip, f.size)
 	}
 	f.left = left
-	f.free -= len(ranks)
 }
 
 // indexBits holds an index into the list of free slots of the last stage,
-// whose length is below the square root of MaxTableSize.
+// whose length is at most the square root of MaxTableSize.
 const indexBits = 12
 
 // fewestSteps returns the index of the slot that has the least s*unit - start.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"pgregory.net/rapid"
 )
 
 // readGolden decodes a file of vectors. A section or field the test does not
@@ -88,7 +89,7 @@ func hostsOf(golden []goldenHost, localities []goldenLocality) ([]Host, []Locali
 	return hosts, ours
 }
 
-func build(t testing.TB, size uint32, hosts []Host, localities []Locality) *Table {
+func build(t rapid.TB, size uint32, hosts []Host, localities []Locality) *Table {
 	t.Helper()
 	table, err := Build(size, hosts, localities)
 	if err != nil {

@@ -24,11 +24,12 @@ type schedule struct {
 	round   uint32
 }
 
-// A turn is what Envoy's loop knows of a host. 24 bytes.
+// A turn is what Envoy's loop knows of a host. 32 bytes.
 type turn struct {
-	weight float64
-	target float64
-	round  uint32 // the first with round*weight >= target
+	weight  float64
+	inverse float64 // of weight
+	target  float64
+	round   uint32 // the first with round*weight >= target
 }
 
 // windowRounds is the number of rounds a schedule holds bits for: 8 bytes a host.
@@ -50,7 +51,7 @@ func newSchedule(weights []float64, heaviest float64) *schedule {
 		round:   1,
 	}
 	for rank, w := range weights {
-		s.waiting[rank].weight = w
+		s.waiting[rank] = turn{weight: w, inverse: 1 / w}
 		if w == heaviest {
 			s.always[rank/64] |= 1 << (rank % 64)
 		} else {
@@ -87,7 +88,7 @@ func (s *schedule) next(heaviest float64) []uint32 {
 func (s *schedule) postpone(rank uint32, heaviest float64) {
 	t := &s.waiting[rank]
 	t.target += heaviest
-	t.round = firstRound(t.weight, t.target, s.round+1)
+	t.round = firstRound(t.weight, t.inverse, t.target, s.round+1)
 	switch {
 	case t.round < s.round+windowRounds:
 		s.due[int(t.round%windowRounds)*s.words+int(rank/64)] |= 1 << (rank % 64)
@@ -111,13 +112,13 @@ func (s *schedule) bringNear() {
 
 // firstRound returns the smallest round, but at least from, with
 // round*weight >= target. The product is rounded, and grows with the round, so
-// the quotient only says where to look.
-func firstRound(weight, target float64, from uint32) uint32 {
-	guess := target / weight
-	if !(guess < never) {
+// an estimate, as good as the weight's inverse, says where to look.
+func firstRound(weight, inverse, target float64, from uint32) uint32 {
+	estimate := target * inverse
+	if !(estimate < never) {
 		return never
 	}
-	round := uint32(guess) + 1
+	round := uint32(estimate) + 1
 	for round > from && float64(round-1)*weight >= target {
 		round--
 	}

@@ -72,19 +72,13 @@ func fill[S uint16 | uint32](t *Table, slots []S, shares []share) {
 	}
 	scratch := scratches.Get().(*scratch)
 	defer scratches.Put(scratch)
-	scratch.clear(t.size)
-	f := filler[S]{
-		size:    t.size,
-		free:    int(t.size),
-		slots:   slots,
-		owners:  make([]S, n),
-		cursors: make([]cursor, n),
-		scratch: scratch,
-	}
+	owners := make([]S, n)
+	cursors := make([]cursor, n)
 	for rank, host := range t.order {
-		f.owners[rank] = S(host)
-		f.cursors[rank] = newCursor(t.hosts[host].Key, t.size)
+		owners[rank] = S(host)
+		cursors[rank] = newCursor(t.hosts[host].Key, t.size)
 	}
+	f := newFiller(slots, owners, cursors, scratch)
 
 	lightest, heaviest := lightestAndHeaviest(shares)
 	if lightest == heaviest {
