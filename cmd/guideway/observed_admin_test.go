@@ -39,6 +39,7 @@ func startAdminSubject(t *testing.T, subject testbed.Subject) *testbed.Proxy {
 var otherPrograms = []string{"/tap", "/cpuprofiler", "/heapprofiler", "/contention", "/stats/recentlookups", "/init_dump"}
 
 func TestObservedAdminMethods(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "admin/methods.json")
 	p := startAdminSubject(t, expect.Subject)
 	for _, row := range testbed.Rows(t, "admin/methods.json") {
@@ -85,6 +86,7 @@ var adminBodies = map[string]string{
 }
 
 func TestObservedAdminBodies(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "admin")
 	p := startAdminSubject(t, expect.Subject)
 	for _, row := range testbed.AdminShapes(t) {

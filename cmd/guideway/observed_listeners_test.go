@@ -244,6 +244,7 @@ var listenerCases = map[string]func(*listenerStage){
 }
 
 func TestObservedListeners(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "listeners.json")
 	for i, row := range testbed.Rows(t, "listeners.json") {
 		t.Run(fmt.Sprintf("%d %s", i, row.Case(t)), func(t *testing.T) {

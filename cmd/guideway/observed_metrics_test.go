@@ -60,6 +60,7 @@ var emittedNames = func() *regexp.Regexp {
 var adminListener = regexp.MustCompile(`^listener\.admin\.`)
 
 func TestObservedMetrics(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(testbed.Observed, "metrics", "*.tsv"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recorded metrics: %v", err)

@@ -54,6 +54,7 @@ type pickStep struct {
 
 // TestPicks replays what backends a running Envoy picked.
 func TestPicks(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/picks/0*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no recorded picks: %v", err)
