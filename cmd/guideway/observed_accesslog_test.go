@@ -40,6 +40,7 @@ var accessLogCases = map[string]func(t *testing.T, log func() []string){
 }
 
 func TestObservedAccessLog(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "access-log.json")
 	for _, row := range testbed.Rows(t, "access-log.json") {
 		name := row.Case(t)

@@ -64,12 +64,18 @@ func logTo(format string) testbed.Message {
 	return testbed.Message{"access_log": []any{testbed.TextLog("{dir}/access.log", format)}}
 }
 
+// The addresses that PROXY protocol clients claim.
+var (
+	claimed   = netip.MustParseAddr("1.2.3.4")
+	claimedTo = netip.MustParseAddrPort("5.6.7.8:2222")
+)
+
 // proxyHeaders are what the client of a PROXY protocol case sends. The clients that
 // get to speak at all say "hi" after it.
 var proxyHeaders = map[string]string{
-	"v1":                        "PROXY TCP4 1.2.3.4 5.6.7.8 1111 2222\r\nhi",
+	"v1":                        proxyHeader("v1", claimed, claimedTo) + "hi",
 	"v1 UNKNOWN":                "PROXY UNKNOWN\r\nhi",
-	"v2":                        proxyV2(0x21, 0x11, "") + "hi",
+	"v2":                        proxyHeader("v2", claimed, claimedTo) + "hi",
 	"v2 LOCAL":                  proxyV2(0x20, 0x00, "") + "hi",
 	"v2 with a TLV":             proxyV2(0x21, 0x11, "\xea\x00\x03abc") + "hi",
 	"v2 datagram family":        proxyV2(0x21, 0x12, "") + "hi",
@@ -238,6 +244,7 @@ var listenerCases = map[string]func(*listenerStage){
 }
 
 func TestObservedListeners(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "listeners.json")
 	for i, row := range testbed.Rows(t, "listeners.json") {
 		t.Run(fmt.Sprintf("%d %s", i, row.Case(t)), func(t *testing.T) {

@@ -108,6 +108,7 @@ var processScripts = map[string]func(*testing.T, *testbed.Expectations, testbed.
 }
 
 func TestObservedProcess(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "process.json")
 	for _, row := range testbed.Rows(t, "process.json") {
 		name := row.Case(t)

@@ -76,16 +76,24 @@ var tcpCases = map[string]tcpCase{
 			}
 		},
 	},
-	"backend refuses, client silent":        {hosts: []int{testbed.PortNobody}, play: silent},
-	"backend refuses, client has sent data": {hosts: []int{testbed.PortNobody}, play: says("data")},
-	"backend refuses, three attempts":       {hosts: []int{testbed.PortNobody}, play: silent},
-	"backend does not answer":               {hosts: []int{testbed.PortStall}, play: silent},
-	"cluster without hosts":                 {play: silent},
-	"unknown cluster":                       {hosts: []int{testbed.PortEcho}, cluster: "nowhere", play: silent},
-	"idle timeout":                          {hosts: []int{testbed.PortEcho}, play: says("x")},
-	"maximum duration":                      {hosts: []int{testbed.PortEcho}, play: says("x")},
-	"backend resets":                        {hosts: []int{testbed.PortReset}, play: says("data")},
-	"backend closes at once":                {hosts: []int{testbed.PortClose}, play: silent},
+	"backend refuses, client silent": {hosts: []int{testbed.PortNobody}, play: silent},
+	"backend refuses, client has sent data": {
+		hosts: []int{testbed.PortNobody},
+		play: func(s *tcpStage) testbed.Message {
+			var c *testbed.Client
+			// Else the refusal could be there before the data.
+			s.proxy.Paused(func() { c = s.connect().Say("data") })
+			return hearOut(c)
+		},
+	},
+	"backend refuses, three attempts": {hosts: []int{testbed.PortNobody}, play: silent},
+	"backend does not answer":         {hosts: []int{testbed.PortStall}, play: silent},
+	"cluster without hosts":           {play: silent},
+	"unknown cluster":                 {hosts: []int{testbed.PortEcho}, cluster: "nowhere", play: silent},
+	"idle timeout":                    {hosts: []int{testbed.PortEcho}, play: says("x")},
+	"maximum duration":                {hosts: []int{testbed.PortEcho}, play: says("x")},
+	"backend resets":                  {hosts: []int{testbed.PortReset}, play: says("data")},
+	"backend closes at once":          {hosts: []int{testbed.PortClose}, play: silent},
 	"connection breaker": {
 		hosts: []int{testbed.PortEcho},
 		play: func(s *tcpStage) testbed.Message {
@@ -116,6 +124,7 @@ var tcpCases = map[string]tcpCase{
 }
 
 func TestObservedTCP(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "tcp.json")
 	for _, row := range testbed.Rows(t, "tcp.json") {
 		t.Run(row.Case(t), func(t *testing.T) {

@@ -121,6 +121,7 @@ var (
 )
 
 func TestObservedUDP(t *testing.T) {
+	t.Parallel()
 	expect := testbed.Expecting(t, "udp.json")
 	for _, row := range testbed.Rows(t, "udp.json") {
 		t.Run(row.Case(t), func(t *testing.T) {

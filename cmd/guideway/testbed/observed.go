@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -21,19 +20,29 @@ const Observed = "testdata/observed"
 // Row is one recorded case: a "case" and what belongs to it.
 type Row map[string]json.RawMessage
 
-// Rows reads a file of recorded behaviour.
+// Compare is [Differences] of values that are not decoded from JSON yet.
+func Compare(t testing.TB, name string, want, got any) []string {
+	t.Helper()
+	return Differences(name, plain(t, want), plain(t, got))
+}
+
+// Rows reads a file of recorded behaviour. The case of an admin request is its method and path.
 func Rows(t testing.TB, file string) []Row {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(Observed, file))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var rows []Row
-	if err := json.Unmarshal(text, &rows); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
+	ReadObserved(t, file, &rows)
 	if len(rows) == 0 {
 		t.Fatalf("%s holds no row", file)
+	}
+	for i, r := range rows {
+		if r.Has("method") {
+			var method, path string
+			r.Decode(t, "method", &method)
+			r.Decode(t, "path", &path)
+			rows[i] = r.With(t, "case", method+" "+path)
+		} else if !r.Has("case") {
+			rows[i] = r.With(t, "case", "")
+		}
 	}
 	return rows
 }
@@ -106,7 +115,7 @@ type Expectations struct {
 
 // deviation is an accepted difference from a recorded row. Its list is in testdata/deviations.json.
 type deviation struct {
-	File   string          `json:"file"`    // "tcp.json"
+	File   string          `json:"file"`    // "tcp.json"; "admin" for the bodies; "metrics/….tsv"
 	Case   string          `json:"case"`    // all rows of that name
 	What   string          `json:"what"`    // the field of the row
 	Anchor string          `json:"anchor"`  // of the heading in docs/envoy-differences.md that gives the reason
@@ -114,7 +123,7 @@ type deviation struct {
 }
 
 // Expecting gives the expectations of one file for the chosen subject. When the test ends it fails if an accepted
-// deviation was not met any more.
+// deviation was not asked for.
 func Expecting(t testing.TB, file string) *Expectations {
 	t.Helper()
 	e := &Expectations{Subject: Chosen(t), file: file}
@@ -127,6 +136,13 @@ func Expecting(t testing.TB, file string) *Expectations {
 		}
 	}
 	e.used = make([]bool, len(e.deviations))
+	t.Cleanup(func() {
+		for i, d := range e.deviations {
+			if !e.used[i] && !t.Failed() {
+				t.Errorf("deviations.json: no test has met %s, %q, %s", d.File, d.Case, d.What)
+			}
+		}
+	})
 	return e
 }
 
@@ -235,9 +251,19 @@ func CheckDeviations(t testing.TB, document string) {
 		if !anchors[strings.TrimPrefix(d.Anchor, "#")] {
 			t.Errorf("%s, %q: %s has no heading #%s", d.File, d.Case, document, d.Anchor)
 		}
-		if !slices.ContainsFunc(Rows(t, d.File), func(r Row) bool {
-			return r.Has("case") && r.Case(t) == d.Case && r.Has(d.What)
-		}) {
+		var rows []Row
+		switch {
+		case d.File == "admin":
+			rows = AdminShapes(t)
+			for _, f := range []string{"clusters.txt", "listeners.txt"} {
+				rows = append(rows, TextRow(t, f, "lines", ObservedLines(t, "admin/"+f)))
+			}
+		case strings.HasSuffix(d.File, ".tsv"):
+			rows = Metrics(t, d.File)
+		default:
+			rows = Rows(t, d.File)
+		}
+		if !slices.ContainsFunc(rows, func(r Row) bool { return r.Case(t) == d.Case && r.Has(d.What) }) {
 			t.Errorf("%s has no case %q with a %q", d.File, d.Case, d.What)
 		}
 	}

@@ -229,6 +229,29 @@ func (p *Proxy) Signal(sig os.Signal) {
 	}
 }
 
+// Paused runs f while the process is stopped (SIGSTOP): what f does to the process' sockets, the process finds all at
+// once, as if it had happened in one instant.
+func (p *Proxy) Paused(f func()) {
+	p.t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	defer p.Signal(syscall.SIGCONT)
+	Eventually(p.t, p.Name+" stops", func() bool {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+		if err != nil || len(tasks) == 0 {
+			p.t.Fatalf("%s has no threads: %v", p.Name, err)
+		}
+		for _, file := range tasks {
+			stat, _ := os.ReadFile(file)
+			// "pid (name) state ...", proc_pid_stat(5); the name may hold anything.
+			if i := bytes.LastIndexByte(stat, ')'); i < 0 || !bytes.HasPrefix(stat[i:], []byte(") T")) {
+				return false
+			}
+		}
+		return true
+	})
+	f()
+}
+
 // Wait waits for the process to end and gives its exit code; -1 if a signal ended it.
 func (p *Proxy) Wait() int {
 	p.t.Helper()
