@@ -16,7 +16,9 @@ type liveListener struct {
 	stats   *dataplane.ListenerStats
 	sockets []*socketSet
 	// chains holds the state of each chain of cfg, the default chain included.
-	chains  map[*dataplane.FilterChain]*liveChain
+	chains map[*dataplane.FilterChain]*liveChain
+	// only is the chain that takes every connection, if there is but one and it asks for nothing.
+	only    *liveChain
 	filters []listenerFilter
 	// open counts connections from accept to end, for the listener's limit; all versions share it.
 	open  *atomic.Int64
@@ -66,7 +68,18 @@ func (s *Server) newLiveListener(l *dataplane.Listener, former *liveListener) *l
 		add(c)
 	}
 	add(l.DefaultChain)
+	n.findOnly()
 	return n
+}
+
+// findOnly spares the search for a chain where there is nothing to choose.
+func (l *liveListener) findOnly() {
+	switch chains := l.cfg.Chains; {
+	case len(chains) == 0 && l.cfg.DefaultChain != nil:
+		l.only = l.chains[l.cfg.DefaultChain]
+	case len(chains) == 1 && chains[0].Match.IsEmpty():
+		l.only = l.chains[chains[0]]
+	}
 }
 
 // sameAs is the version for a configuration that is equal but newly read.
@@ -92,6 +105,7 @@ func (l *liveListener) sameAs(cfg *dataplane.Listener) *liveListener {
 		find(c)
 	}
 	find(cfg.DefaultChain)
+	n.findOnly()
 	return &n
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -133,7 +132,7 @@ func bindSocket(l *dataplane.Listener, a dataplane.ListenAddress) (fd int, err e
 	if err != nil {
 		return -1, err
 	}
-	if _, _, e := unix.Syscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&sa.raw)), uintptr(sa.len)); e != 0 {
+	if e := sysBind(fd, &sa); e != 0 {
 		return -1, &bindError{a.Addr, e}
 	}
 	return fd, setOptions(fd, l, dataplane.StateBound)

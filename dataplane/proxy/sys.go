@@ -68,6 +68,11 @@ func sysConnect(fd int, a *sockaddr) unix.Errno {
 	return e
 }
 
+func sysBind(fd int, a *sockaddr) unix.Errno {
+	_, _, e := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
+	return e
+}
+
 func sysShutdownWrite(fd int) unix.Errno {
 	_, _, e := unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 	return e

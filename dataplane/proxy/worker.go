@@ -54,6 +54,7 @@ type process struct {
 	draining atomic.Bool
 	// connectionIDs are given to connections of both sides, from 1.
 	connectionIDs atomic.Uint64
+	queues        hostQueues
 }
 
 // update is what one Apply asks of a worker.
@@ -117,7 +118,7 @@ func (w *worker) serveSocket(l *liveListener, s *socketSet) error {
 		a.listener = l
 		return nil
 	}
-	a, err := newAcceptor(w, l, fd, s.addr)
+	a, err := newAcceptor(w, l, fd, s)
 	if err != nil {
 		return err
 	}
