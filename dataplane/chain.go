@@ -33,3 +33,10 @@ type ChainMatcher struct{}
 func (m *ChainMatcher) Find(a ConnAddrs, transport string, protocols []string) *FilterChain {
 	return nil
 }
+
+// IsEmpty reports whether the match asks for nothing, so that every connection fits.
+func (m *ChainMatch) IsEmpty() bool {
+	return m.DestinationPort == 0 && m.TransportProtocol == "" && m.SourceType == AnySource &&
+		len(m.PrefixRanges) == 0 && len(m.ServerNames) == 0 && len(m.ApplicationProtocols) == 0 &&
+		len(m.DirectSourceRanges) == 0 && len(m.SourceRanges) == 0 && len(m.SourcePorts) == 0
+}

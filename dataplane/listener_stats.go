@@ -1,6 +1,10 @@
 package dataplane
 
-import "github.com/guideway/guideway/dataplane/stats"
+import (
+	"strconv"
+
+	"github.com/guideway/guideway/dataplane/stats"
+)
 
 // ListenerStats are the stats below "listener.<address or stat_prefix>.".
 type ListenerStats struct {
@@ -73,6 +77,23 @@ type UDPStats struct {
 	IdleTimeout     *stats.Counter `stat:"idle_timeout"`
 	FilterMissing   *stats.Counter `stat:"session_filter_config_missing"`
 	SessActive      *stats.Gauge   `stat:"downstream_sess_active"`
+}
+
+// NewListenerStats binds the stats of a listener, and of each worker below it.
+func NewListenerStats(store *stats.Store, statName string, protocol Protocol, workers int) *ListenerStats {
+	s := &ListenerStats{Scope: store.Scope("listener." + statName + ".")}
+	stats.Bind(s.Scope, s)
+	if protocol == UDP {
+		stats.BindLazy(s.Scope, s)
+	}
+	for i := range workers {
+		prefix := "worker_" + strconv.Itoa(i) + "."
+		s.Workers = append(s.Workers, &ListenerWorkerStats{
+			CxTotal:  s.Scope.Counter(prefix + "downstream_cx_total"),
+			CxActive: s.Scope.Gauge(prefix + "downstream_cx_active"),
+		})
+	}
+	return s
 }
 
 // NewTCPStats binds the stats of one tcp_proxy stat_prefix; equal prefixes share their counters.

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +28,9 @@ type loop struct {
 	timers       timerWheel
 	slots        []slot
 	free         []uint32
+	later        []handler // to be called in the next turn, which does not wait
+	due          []handler
+	busy         bool // the last wait brought several events
 
 	mu     sync.Mutex
 	posted []func()
@@ -78,9 +82,9 @@ func (l *loop) add(fd int, events uint32, h handler) (token, error) {
 		l.slots = append(l.slots, slot{})
 	}
 	ev := unix.EpollEvent{Events: events, Fd: int32(i), Pad: int32(l.slots[i].gen)}
-	if err := unix.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+	if e := l.control(unix.EPOLL_CTL_ADD, fd, &ev); e != 0 {
 		l.free = append(l.free, i)
-		return 0, fmt.Errorf("epoll add: %w", err)
+		return 0, fmt.Errorf("epoll add: %w", e)
 	}
 	l.slots[i].h = h
 	return token(i), nil
@@ -89,16 +93,39 @@ func (l *loop) add(fd int, events uint32, h handler) (token, error) {
 // modify changes the events of a registered descriptor.
 func (l *loop) modify(fd int, t token, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: int32(l.slots[t].gen)}
-	return unix.EpollCtl(l.epfd, unix.EPOLL_CTL_MOD, fd, &ev)
+	if e := l.control(unix.EPOLL_CTL_MOD, fd, &ev); e != 0 {
+		return fmt.Errorf("epoll modify: %w", e)
+	}
+	return nil
+}
+
+// control is epoll_ctl, which does not block.
+func (l *loop) control(op, fd int, ev *unix.EpollEvent) unix.Errno {
+	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)
+	return e
 }
 
 // remove unregisters a descriptor; the caller closes it afterwards.
 func (l *loop) remove(fd int, t token) {
-	unix.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+	l.control(unix.EPOLL_CTL_DEL, fd, nil)
 	l.slots[t].h = nil
 	l.slots[t].gen++
 	l.free = append(l.free, uint32(t))
 }
+
+// forget gives a registration up whose descriptor is closed right afterwards. The kernel takes a closed
+// descriptor out of the epoll set by itself, which saves a call.
+func (l *loop) forget(t token) {
+	l.slots[t].h = nil
+	l.slots[t].gen++
+	l.free = append(l.free, uint32(t))
+}
+
+// rebind gives the events of a registered descriptor to another handler.
+func (l *loop) rebind(t token, h handler) { l.slots[t].h = h }
+
+// again calls h.ready(0) in the next turn: for a handler that has more to do than is fair in one turn.
+func (l *loop) again(h handler) { l.later = append(l.later, h) }
 
 // post runs f on the loop's goroutine, soon. Safe from any goroutine; f is dropped once the loop ended.
 func (l *loop) post(f func()) {
@@ -136,20 +163,50 @@ func (l *loop) run() {
 	defer runtime.UnlockOSThread()
 	events := make([]unix.EpollEvent, 256)
 	for !l.quit {
-		n, err := unix.EpollWait(l.epfd, events, l.timers.next(l.now))
+		n, err := l.wait(events)
 		l.now = time.Now()
 		if err != nil && err != unix.EINTR {
 			panic(fmt.Sprintf("epoll_wait: %v", err)) // the descriptor is ours: a bug
 		}
-		for _, ev := range events[:max(n, 0)] {
+		for i := range events[:max(n, 0)] {
+			ev := &events[i]
 			if s := &l.slots[ev.Fd]; s.h != nil && s.gen == uint32(ev.Pad) {
 				s.h.ready(ev.Events)
+			}
+		}
+		if len(l.later) > 0 {
+			l.later, l.due = l.due[:0], l.later
+			for i, h := range l.due {
+				l.due[i] = nil
+				h.ready(0)
 			}
 		}
 		l.timers.advance(l.now)
 		l.runPosted()
 	}
 	l.close()
+}
+
+// wait fetches events. A look that does not wait is cheaper than one that tells Go's scheduler that it
+// may, and under load there mostly is something.
+func (l *loop) wait(events []unix.EpollEvent) (int, error) {
+	timeout := l.timers.next(l.now)
+	if len(l.later) > 0 {
+		timeout = 0
+	}
+	if timeout == 0 || l.busy {
+		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+		l.busy = n > 1 && e == 0
+		if timeout == 0 || n > 0 || e != 0 {
+			if e != 0 {
+				return 0, e
+			}
+			return int(n), nil
+		}
+	}
+	n, err := unix.EpollWait(l.epfd, events, timeout)
+	l.busy = n > 1
+	return n, err
 }
 
 func (l *loop) runPosted() {
