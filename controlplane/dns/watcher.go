@@ -186,7 +186,7 @@ func (w *Watcher) assignment() model.Assignment {
 		if e.Hostname == "" {
 			e.Hostname = n.host
 		}
-		e.Host, e.Port = "", 0
+
 		for k, a := range n.addrs {
 			e.Address = netip.AddrPortFrom(a, n.port)
 			if w.logical {
