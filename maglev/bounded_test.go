@@ -59,6 +59,9 @@ func TestBoundedLoadLeastOverloaded(t *testing.T) {
 		if got := newBound(t, 100, hosts, nil).Pick(picked, 1, 0, func(i int) uint32 { return active[i] }); got != 1 {
 			t.Errorf("picked %d: host %d, want 1", picked, got)
 		}
+		if got := newBound(t, 100, hosts, nil).Pick(picked, 1, 0, func(int) uint32 { return 9 }); got != picked {
+			t.Errorf("picked %d, all alike: host %d", picked, got)
+		}
 	}
 }
 

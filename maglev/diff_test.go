@@ -85,6 +85,16 @@ func TestDiffTellsHostsOfOneKeyApart(t *testing.T) {
 	}
 }
 
+// TestDiffOfHostsThatShareEverything: two of them are two, and one that leaves
+// leaves.
+func TestDiffOfHostsThatShareEverything(t *testing.T) {
+	twice := []Host{{Key: "k", Weight: 1}, {Key: "k", Weight: 1}}
+	got, err := Disrupt(build(t, 7, twice, nil), build(t, 7, twice[:1], nil))
+	if want := (Disruption{Moved: 3, Orphaned: 3, Minimum: 3}); err != nil || got != want {
+		t.Errorf("%+v (%v), want %+v", got, err, want)
+	}
+}
+
 func TestDisruptionLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := drawSize(t, 1009)

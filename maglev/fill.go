@@ -203,7 +203,7 @@ func (f *filler[S]) takeByWalks(ranks []uint32) {
 //
 // With r = skip^-1 mod M, slot s comes up after (s - position)*r mod M steps.
 // Only which slot has the fewest matters, so the steps are compared as
-// fractions of M, in units of 2^-64: with f = ceil(r * 2^64 / M), the product
+// fractions of M, in units of 2^-64: with f = floor(r * 2^64 / M), the product
 // (s - position)*f modulo 2^64 is that fraction, off by less than |s - position|
 // < 2^23 units, while two fractions differ by at least 2^64/M > 2^41 of them.
 // That leaves the low bits free for the slot's index in the list.
@@ -249,7 +249,7 @@ func fewestSteps(left []uint32, unit, start uint64) int {
 	return int(min(even, odd) & indexMask)
 }
 
-// stepUnit is ceil(skip^-1 * 2^64 / size), the inverse taken modulo size.
+// stepUnit is floor(skip^-1 * 2^64 / size), the inverse taken modulo size.
 func stepUnit(skip, size uint32) uint64 {
 	// Extended Euclid: a*inverse ≡ r and a*next ≡ s modulo size.
 	r, s := int64(skip), int64(size)
@@ -262,10 +262,7 @@ func stepUnit(skip, size uint32) uint64 {
 	if inverse < 0 {
 		inverse += int64(size)
 	}
-	unit, rest := bits.Div64(uint64(inverse), 0, uint64(size))
-	if rest != 0 {
-		unit++
-	}
+	unit, _ := bits.Div64(uint64(inverse), 0, uint64(size))
 	return unit
 }
 

@@ -99,6 +99,21 @@ func TestBuildIsEnvoysLoop(t *testing.T) {
 	})
 }
 
+// TestBuildIsEnvoysLoopInTies takes small weights in localities, where whether a
+// host takes a slot is often decided by the last bit of its share: in one of
+// twenty of these, dividing before multiplying would give another table.
+func TestBuildIsEnvoysLoopInTies(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		localities := []Locality{{Weight: random.Uint32N(9) + 1}, {Weight: random.Uint32N(9) + 1}}
+		hosts := benchHosts(random.IntN(6)+2, func(int) uint32 { return random.Uint32N(9) + 1 })
+		for i := range hosts {
+			hosts[i].Locality = i % 2
+		}
+		checkAgainstPlain(t, 101, hosts, localities)
+	}
+}
+
 // TestBuildIsEnvoysLoopLarge takes sizes and weights that rapid's cases are too
 // small for: several windows of the schedule, hosts of one slot in thousands of
 // rounds, and each of the filler's stages.
