@@ -154,36 +154,22 @@ func (d Distribution) Bins() iter.Seq2[[2]float64, uint64] {
 	}
 }
 
-// Quantiles returns the values below which the given shares (0 to 1, ascending) of all values lie,
-// with straight lines inside bins; NaN if there are no values.
+// Quantiles returns the smallest values that the given shares (0 to 1, ascending) of all values do not
+// exceed, the values of a bin taken as spread evenly over it; NaN if there are no values.
 func (d Distribution) Quantiles(shares []float64) []float64 {
 	out := make([]float64, len(shares))
-	if d.count == 0 {
-		for i := range out {
-			out[i] = math.NaN()
-		}
-		return out
-	}
-	i := 0
-	lower := 0.0
-	left, width := d.bins[0].bounds()
-	upper := float64(d.bins[0].count)
+	i, below := 0, uint64(0) // the bin, and how many values are in those before it
 	for k, share := range shares {
-		want := float64(d.count) * share
-		for i < len(d.bins)-1 && upper < want {
-			i++
-			lower = upper
-			left, width = d.bins[i].bounds()
-			upper += float64(d.bins[i].count)
+		if d.count == 0 {
+			out[k] = math.NaN()
+			continue
 		}
-		switch {
-		case want == lower || width == 0:
-			out[k] = left
-		case want == upper:
-			out[k] = left + width
-		default:
-			out[k] = left + (want-lower)/(upper-lower)*width
+		rank := min(max(uint64(math.Ceil(share*float64(d.count))), 1), d.count)
+		for ; rank > below+d.bins[i].count; i++ {
+			below += d.bins[i].count
 		}
+		left, width := d.bins[i].bounds()
+		out[k] = left + float64(rank-below)/float64(d.bins[i].count+1)*width
 	}
 	return out
 }
