@@ -30,6 +30,12 @@ type Cluster struct {
 	CloseOnHealthFailure bool
 	// UDPDraining says whether sessions of a draining host stay.
 	UDPDraining UDPDraining
+	// RandomHash makes picks random for proxies whose hash policy is HashFiveTuple, that is which have
+	// none configured (guideway.hash: random; Envoy's behaviour).
+	RandomHash bool
+	// HashSourceIP is set when the cluster's policy hashes the client's address itself, whatever the
+	// proxy's policy says (consistent_hashing_lb_config.hash_policy; TCP only).
+	HashSourceIP bool
 
 	// Hosts in host-set order: by priority, then locality by locality, as the balancers walk them.
 	Hosts []*Host
@@ -44,6 +50,17 @@ type Cluster struct {
 	Incarnation uint64
 	// Live holds counts shared by all workers and versions.
 	Live *ClusterLive
+}
+
+// HashPolicy returns the hash policy for flows to this cluster of a proxy that has policy p.
+func (c *Cluster) HashPolicy(p HashPolicy) HashPolicy {
+	switch {
+	case c.HashSourceIP:
+		return HashPolicy{Kind: HashSourceIP}
+	case c.RandomHash && p.Kind == HashFiveTuple:
+		return HashPolicy{Kind: HashNone}
+	}
+	return p
 }
 
 // UDPDraining is the policy for UDP sessions whose host is draining.

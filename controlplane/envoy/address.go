@@ -68,30 +68,22 @@ func protocolOf(s *corev3.SocketAddress) dataplane.Protocol {
 	return dataplane.TCP
 }
 
-// cidr reads a CIDR range. Bits beyond the length are dropped, as Envoy does.
-func (c cursor) cidr(r interface {
-	GetAddressPrefix() string
-}, length uint32, has bool) (netip.Prefix, bool) {
+// cidr reads a CIDR range. A length beyond the address's is cut and bits beyond the length are dropped,
+// as Envoy does.
+func (c cursor) cidr(r interface{ GetAddressPrefix() string }, length uint32) (netip.Prefix, bool) {
 	a, err := parseIP(r.GetAddressPrefix())
-	if err != nil {
+	if err != nil || a.Zone() != "" {
 		c.field("address_prefix").failAs("malformed IP address: "+r.GetAddressPrefix(), "address_prefix %q is not an IP address", r.GetAddressPrefix())
 		return netip.Prefix{}, false
 	}
-	if !has {
-		length = 0
-	}
-	if int(length) > a.BitLen() {
-		c.field("prefix_len").fail("prefix_len %d is longer than the address (%d bits)", length, a.BitLen())
-		return netip.Prefix{}, false
-	}
-	return netip.PrefixFrom(a, int(length)).Masked(), true
+	return netip.PrefixFrom(a, min(int(length), a.BitLen())).Masked(), true
 }
 
 // prefixes reads a list of CIDR ranges.
 func (c cursor) prefixes(rs []*corev3.CidrRange) []netip.Prefix {
 	var out []netip.Prefix
 	for i, r := range rs {
-		if p, ok := c.at(i).cidr(r, r.GetPrefixLen().GetValue(), r.GetPrefixLen() != nil); ok {
+		if p, ok := c.at(i).cidr(r, r.GetPrefixLen().GetValue()); ok {
 			out = append(out, p)
 		}
 	}

@@ -97,6 +97,9 @@ func truth(v protoreflect.Value) bool {
 // checkFields walks all set fields of m and reports what the tables say of them. Places that have a
 // problem already are passed over.
 func (r *report) checkFields(p *path, m protoreflect.Message, label string) {
+	if r.skips(p) {
+		return
+	}
 	name := m.Descriptor().FullName()
 	if name == "google.protobuf.Any" {
 		r.checkAny(p, m, label)
@@ -110,7 +113,7 @@ func (r *report) checkFields(p *path, m protoreflect.Message, label string) {
 	}
 	rules, ok := known[name]
 	if !ok {
-		if !r.refused(p) {
+		if !r.reported(p) {
 			r.fail(p, "", fmt.Sprintf("%s%s (%s) is not supported by Guideway", label, p.last(), name))
 		}
 		return
@@ -136,15 +139,15 @@ func (r *report) checkFields(p *path, m protoreflect.Message, label string) {
 		}
 		switch rule.action {
 		case ignored:
-			if !r.refused(at) {
+			if !r.reported(at) {
 				r.warn(at, fmt.Sprintf("%s%s is ignored: %s", label, f.fd.Name(), rule.why))
 			}
 		case rejected:
-			if !r.refused(at) {
+			if !r.reported(at) {
 				r.fail(at, "", fmt.Sprintf("%s%s is not supported: %s", label, f.fd.Name(), rule.why))
 			}
 		case unheardOf:
-			if !r.refused(at) {
+			if !r.reported(at) {
 				r.fail(at, "", fmt.Sprintf("%s%s is not supported by Guideway; remove it", label, f.fd.Name()))
 			}
 		case leaf:
@@ -184,9 +187,6 @@ func (r *report) descend(p *path, fd protoreflect.FieldDescriptor, v protoreflec
 
 // checkAny walks what is packed.
 func (r *report) checkAny(p *path, m protoreflect.Message, label string) {
-	if r.refused(p) {
-		return
-	}
 	packed, ok := m.Interface().(*anypb.Any)
 	if !ok || packed.GetTypeUrl() == "" {
 		return
@@ -196,9 +196,6 @@ func (r *report) checkAny(p *path, m protoreflect.Message, label string) {
 		r.fail(p, fmt.Sprintf("could not find @type '%s'", packed.GetTypeUrl()),
 			fmt.Sprintf("%stype %q is not known to Guideway, or its bytes are damaged (%v)", label, packed.GetTypeUrl(), err))
 		return
-	}
-	if known[inner.ProtoReflect().Descriptor().FullName()] != nil {
-		r.checkSchema(p, inner)
 	}
 	r.checkFields(p, inner.ProtoReflect(), label)
 }
@@ -241,4 +238,39 @@ func unpack(a *anypb.Any) proto.Message {
 		return nil
 	}
 	return m
+}
+
+// checkPacked runs the validators on what is packed in Any, anywhere in m.
+func (r *report) checkPacked(p *path, m protoreflect.Message, label string) {
+	if packed, ok := m.Interface().(*anypb.Any); ok {
+		inner := unpack(packed)
+		if inner == nil || known[inner.ProtoReflect().Descriptor().FullName()] == nil {
+			return
+		}
+		r.violationsIn(p, inner, label)
+		m = inner.ProtoReflect()
+	}
+	if s := nameOf(m); s != "" {
+		label += s + ": "
+	}
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		at := p.field(string(fd.Name()))
+		switch {
+		case fd.IsMap():
+			if fd.MapValue().Message() != nil {
+				v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+					r.checkPacked(at.field(k.String()), v.Message(), label)
+					return true
+				})
+			}
+		case fd.Message() == nil || fd.Message().ParentFile().Package() == "google.protobuf" && fd.Message().Name() != "Any":
+		case fd.IsList():
+			for i := range v.List().Len() {
+				r.checkPacked(at.at(i), v.List().Get(i).Message(), label)
+			}
+		default:
+			r.checkPacked(at, v.Message(), label)
+		}
+		return true
+	})
 }

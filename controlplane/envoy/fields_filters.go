@@ -80,9 +80,16 @@ var filterFields = table{
 			"google_re2": func(protoreflect.Value) bool { return true },
 		},
 	},
-	"xds.type.matcher.v3.IPMatcher":                                           {acted: "range_matchers"},
-	"xds.type.matcher.v3.IPMatcher.IPRangeMatcher":                            {acted: "ranges on_match exclusive"},
-	"xds.core.v3.CidrRange":                                                   {acted: "address_prefix prefix_len"},
+	"xds.type.matcher.v3.IPMatcher":                {acted: "range_matchers"},
+	"xds.type.matcher.v3.IPMatcher.IPRangeMatcher": {acted: "ranges on_match exclusive"},
+	"envoy.extensions.matching.input_matchers.ip.v3.Ip": {
+		acted:   "cidr_ranges",
+		ignored: notes{"stat_prefix": "the matcher keeps no stats"},
+		harmless: map[protoreflect.Name]func(protoreflect.Value) bool{
+			"stat_prefix": func(protoreflect.Value) bool { return true }, // it is required
+		},
+	},
+	"xds.core.v3.CidrRange": {acted: "address_prefix prefix_len"},
 	"envoy.extensions.matching.common_inputs.network.v3.SourceIPInput":        {},
 	"envoy.extensions.matching.common_inputs.network.v3.DestinationIPInput":   {},
 	"envoy.extensions.matching.common_inputs.network.v3.SourcePortInput":      {},

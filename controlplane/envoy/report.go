@@ -47,6 +47,8 @@ type report struct {
 	// allowUnknown makes unknown fields warnings; unknown counts them.
 	allowUnknown bool
 	unknown      int
+	// left are places that are left out of the configuration on request.
+	left []*path
 }
 
 // finding is a problem together with its structured path.
@@ -109,10 +111,23 @@ func (r *report) warn(p *path, reason string) {
 	r.warnings = append(r.warnings, r.finding(p, "", reason))
 }
 
-// refused reports whether a problem is known for the path, something inside it or around it.
-func (r *report) refused(p *path) bool {
+// reported reports whether a problem is known for the path or for something around it. What is said
+// later of such a place would only repeat it.
+func (r *report) reported(p *path) bool {
 	for i := range r.problems {
-		if q := r.problems[i].at; q.covers(p) || p.covers(q) {
+		if r.problems[i].at.covers(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// skip leaves a place out of the walk over fields.
+func (r *report) skip(p *path) { r.left = append(r.left, p) }
+
+func (r *report) skips(p *path) bool {
+	for _, q := range r.left {
+		if q.covers(p) {
 			return true
 		}
 	}
@@ -165,12 +180,14 @@ func (c cursor) prefix() string {
 
 // fail adds a problem that Envoy has no message for.
 func (c cursor) fail(format string, args ...any) {
-	c.r.fail(c.p, "", c.prefix()+fmt.Sprintf(format, args...))
+	c.failAs("", format, args...)
 }
 
 // failAs adds a problem with the tail of Envoy's own message.
 func (c cursor) failAs(envoy, format string, args ...any) {
-	c.r.fail(c.p, envoy, c.prefix()+fmt.Sprintf(format, args...))
+	if !c.r.reported(c.p) {
+		c.r.fail(c.p, envoy, c.prefix()+fmt.Sprintf(format, args...))
+	}
 }
 
 // warn adds a warning.

@@ -13,7 +13,9 @@ import (
 
 // checkSchema runs the validators that are generated from the constraints in Envoy's protobufs. They
 // do not look into Any; see fields.go for that.
-func (r *report) checkSchema(p *path, m proto.Message) {
+func (r *report) checkSchema(p *path, m proto.Message) { r.violationsIn(p, m, "") }
+
+func (r *report) violationsIn(p *path, m proto.Message, label string) {
 	v, ok := m.(interface{ ValidateAll() error })
 	if !ok {
 		return
@@ -22,7 +24,7 @@ func (r *report) checkSchema(p *path, m proto.Message) {
 	if err == nil {
 		return
 	}
-	r.violations(p, m.ProtoReflect(), err, nil, "")
+	r.violations(p, m.ProtoReflect(), err, nil, label)
 }
 
 // violation is the interface of all generated validation errors.

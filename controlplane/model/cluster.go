@@ -56,6 +56,21 @@ type Cluster struct {
 	SettingsHash, ContentHash uint64
 	// HTTP2 is set when typed_extension_protocol_options ask for it (gRPC health checks, xDS).
 	HTTP2 bool
+	// Guideway are our own settings (metadata.filter_metadata.guideway).
+	Guideway ClusterSettings
+}
+
+// ClusterSettings are Guideway's own settings of a cluster.
+type ClusterSettings struct {
+	// Forwarding of the XDP data plane: ipip, gue, l2 or nat; "" for the default.
+	Forwarding string
+	// Track is changed, all or off: which flows are remembered (see package conntrack).
+	Track string
+	// LearningWindow bounds how long a slot stays open after a change; 0 means the idle timeout.
+	LearningWindow time.Duration
+	UDPDraining    dataplane.UDPDraining
+	// RandomHash makes the pick random where the proxy has no hash policy, as Envoy does.
+	RandomHash bool
 }
 
 // Assignment is a ClusterLoadAssignment.

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/guideway/guideway/dataplane"
@@ -50,10 +51,11 @@ type Problem struct {
 	Envoy string
 }
 
-// Error makes a Problem an error: "file:line: path: reason".
+// Error makes a Problem an error: "file:line: path: reason". A reason that names the place itself (the
+// message around an unknown field) stands alone.
 func (p Problem) Error() string {
 	s := p.Reason
-	if p.Path != "" {
+	if place, _, ok := strings.Cut(s, ": "); p.Path != "" && !(ok && strings.HasPrefix(p.Path, place)) {
 		s = p.Path + ": " + s
 	}
 	switch {

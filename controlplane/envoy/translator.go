@@ -1,0 +1,99 @@
+package envoy
+
+import (
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"github.com/guideway/guideway/controlplane/model"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// translator turns messages into the model; it holds what the bootstrap says for all of them.
+type translator struct {
+	r    *report
+	boot *bootstrapv3.Bootstrap
+	// ignore holds names of network filters to leave out.
+	ignore map[string]bool
+	// api is set for resources that came by xDS.
+	api     bool
+	runtime map[string]string
+	// seed of 5-tuple hashes.
+	seed uint64
+}
+
+func newTranslator(r *report, boot *bootstrapv3.Bootstrap, ignore []string) *translator {
+	t := &translator{r: r, boot: boot, ignore: map[string]bool{}}
+	for _, name := range ignore {
+		t.ignore[name] = true
+	}
+	return t
+}
+
+// Env is what a bootstrap says for resources that come by xDS.
+type Env struct {
+	// Config is what Load returned.
+	Config *model.Config
+	// RejectUnknown makes unknown fields errors (--reject-unknown-dynamic-fields); otherwise they are
+	// warnings.
+	RejectUnknown bool
+	// IgnoreFilters are names of network filters to leave out.
+	IgnoreFilters []string
+}
+
+// translate runs f with a translator for one resource, and collects what it reports.
+func (e Env) translate(m proto.Message, f func(*translator, cursor)) ([]model.Problem, error) {
+	r := &report{allowUnknown: !e.RejectUnknown}
+	boot, _ := e.Config.Source.(*bootstrapv3.Bootstrap)
+	t := newTranslator(r, boot, e.IgnoreFilters)
+	t.api = true
+	t.seed = e.Config.Guideway.HashSeed
+	t.runtime = mergedRuntime(e.Config.Runtime)
+	r.checkSchema(nil, m)
+	r.checkPacked(nil, m.ProtoReflect(), "")
+	f(t, cursor{r: r})
+	r.checkFields(nil, m.ProtoReflect(), "")
+	return sorted(r.warnings), r.err()
+}
+
+// TranslateCluster checks and translates a cluster that came by xDS. The error is an *Invalid.
+func (e Env) TranslateCluster(m *clusterv3.Cluster) (c *model.Cluster, warnings []model.Problem, err error) {
+	warnings, err = e.translate(m, func(t *translator, at cursor) { c = t.cluster(m, at) })
+	if err != nil {
+		return nil, warnings, err
+	}
+	return c, warnings, nil
+}
+
+// TranslateListener checks and translates a listener that came by xDS. The error is an *Invalid.
+func (e Env) TranslateListener(m *listenerv3.Listener) (l *model.Listener, warnings []model.Problem, err error) {
+	warnings, err = e.translate(m, func(t *translator, at cursor) {
+		if m.GetName() == "" {
+			at.field("name").fail("a listener that comes by LDS needs a name")
+		}
+		l = t.listener(m, at)
+	})
+	if err != nil {
+		return nil, warnings, err
+	}
+	return l, warnings, nil
+}
+
+// TranslateAssignment checks and translates the endpoints of an EDS cluster. The error is an *Invalid.
+func (e Env) TranslateAssignment(m *endpointv3.ClusterLoadAssignment) (a model.Assignment, warnings []model.Problem, err error) {
+	warnings, err = e.translate(m, func(t *translator, at cursor) {
+		a = t.assignment(m, model.EDS, at.named("assignment %q", m.GetClusterName()))
+	})
+	return a, warnings, err
+}
+
+// duration reads an optional duration.
+func duration(d *durationpb.Duration, absent time.Duration) time.Duration {
+	if d == nil {
+		return absent
+	}
+	return d.AsDuration()
+}
