@@ -223,3 +223,20 @@ func duration(t *testing.T, s string, otherwise time.Duration) time.Duration {
 	}
 	return d
 }
+
+var (
+	timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
+	durations = regexp.MustCompile(`(0 - \d+ \d+) \d+`)
+)
+
+// maskTimes hides start times and durations; a start time must be near the given one, if any.
+func maskTimes(t *testing.T, s string, near time.Time) string {
+	t.Helper()
+	for _, x := range timestamp.FindAllString(s, -1) {
+		at, err := time.Parse("2006-01-02T15:04:05.000Z", x)
+		if err != nil || !near.IsZero() && near.Sub(at).Abs() > 30*time.Second {
+			t.Errorf("start time %s, it is %v", x, near)
+		}
+	}
+	return durations.ReplaceAllString(timestamp.ReplaceAllString(s, "<time>"), "$1 <ms>")
+}
