@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"github.com/guideway/guideway/dataplane"
@@ -44,7 +45,7 @@ type rbac struct {
 }
 
 func (c *liveChain) newRBAC(store *stats.Store, cfg *dataplane.RBAC) *rbac {
-	scope := store.Scope(cfg.StatPrefix + ".rbac.")
+	scope := store.Scope(strings.TrimSuffix(cfg.StatPrefix, ".") + ".rbac.")
 	c.scopes = append(c.scopes, scope)
 	scope.Counter("shadow_allowed")
 	scope.Counter("shadow_denied")
