@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/guideway/guideway/conntrack"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/stats"
 )
@@ -266,4 +267,11 @@ func (b *udpBed) value(name string) int64 {
 func (b *udpBed) untilStat(name string, want int64) {
 	b.Helper()
 	b.until(fmt.Sprintf("%s = %d", name, want), func() bool { return b.value(name) == want })
+}
+
+// fiveTuple is the hash of a client's flow.
+func fiveTuple(seed uint64, c *udpClient) uint64 {
+	return conntrack.Hash5Tuple(seed, conntrack.Flow{
+		Src: c.LocalAddr().(*net.UDPAddr).AddrPort(), Dst: c.RemoteAddr().(*net.UDPAddr).AddrPort(), Proto: conntrack.UDP,
+	})
 }
