@@ -275,3 +275,5 @@ func fiveTuple(seed uint64, c *udpClient) uint64 {
 		Src: c.LocalAddr().(*net.UDPAddr).AddrPort(), Dst: c.RemoteAddr().(*net.UDPAddr).AddrPort(), Proto: conntrack.UDP,
 	})
 }
+
+func deadline() time.Time { return time.Now().Add(patience) }
