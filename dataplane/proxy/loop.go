@@ -30,7 +30,8 @@ type loop struct {
 	free         []uint32
 	later        []handler // to be called in the next turn, which does not wait
 	due          []handler
-	busy         bool // the last wait brought several events
+	busy         bool     // the last wait brought several events
+	ending       []func() // to be called at the end of this turn
 
 	mu     sync.Mutex
 	posted []func()
@@ -146,6 +147,18 @@ func (l *loop) call(f func()) {
 	<-done
 }
 
+// atEndOfTurn has f called once, before the loop sleeps again: for work that is cheaper done for many
+// events at once.
+func (l *loop) atEndOfTurn(f func()) { l.ending = append(l.ending, f) }
+
+func (l *loop) endTurn() {
+	for i := 0; i < len(l.ending); i++ { // one may add another
+		l.ending[i]()
+	}
+	clear(l.ending)
+	l.ending = l.ending[:0]
+}
+
 func (l *loop) wake() {
 	one := [8]byte{1}
 	unix.Write(l.wakefd, one[:])
@@ -183,6 +196,7 @@ func (l *loop) run() {
 		}
 		l.timers.advance(l.now)
 		l.runPosted()
+		l.endTurn()
 	}
 	l.close()
 }

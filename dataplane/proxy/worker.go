@@ -22,6 +22,8 @@ type worker struct {
 	acceptors map[*socketSet]*acceptor
 	udp       map[*socketSet]udpEndpoint
 
+	udpIO *udpIO // nil before the first UDP listener
+
 	tcp tcpState
 }
 

@@ -1,0 +1,288 @@
+package proxy
+
+import (
+	"net/netip"
+
+	"github.com/guideway/guideway/conntrack"
+	"github.com/guideway/guideway/dataplane"
+	"github.com/guideway/guideway/dataplane/stats"
+	"github.com/guideway/guideway/maglev"
+)
+
+// udpHost is a host as one listening socket knows it: the backend that conntrack's rules speak of.
+type udpHost struct {
+	cluster *udpCluster
+	host    *dataplane.Host // nil once it is gone
+	index   conntrack.Backend
+	gen     uint32
+	remote  sockaddr
+	// sessions of this host alone, if hosts are picked for each datagram.
+	sessions *conntrack.Sessions[*udpSession]
+}
+
+// udpHosts answers conntrack.Sessions' questions about the hosts of all clusters that one listening
+// socket sends to. A backend's index is used again only with another generation.
+type udpHosts struct {
+	l       *udpListener
+	slots   []*udpHost
+	byState map[*dataplane.HostState]*udpHost
+	free    []*udpHost
+	// pinned is the host of the datagram in hand if hosts are picked for each datagram.
+	pinned *udpHost
+}
+
+// Standing says whether a session may stay with its host, by the newest health there is.
+func (h *udpHosts) Standing(b conntrack.Backend, gen uint32) conntrack.Standing {
+	u := h.slots[b]
+	switch {
+	case u.host == nil || u.gen != gen:
+		return conntrack.Gone
+	case h.pinned != nil: // it was picked for this very datagram
+		return conntrack.Serving
+	}
+	health := u.host.State.Health()
+	if health == 0 {
+		return conntrack.Serving
+	}
+	policy := conntrack.Policy{MoveDraining: u.cluster.c.UDPDraining == dataplane.MoveSessions}
+	if conntrack.CanServe(conntrack.UDP, stateOf(health), policy) {
+		return conntrack.Serving
+	}
+	return conntrack.Unfit
+}
+
+// stateOf sorts health flags into the states of conntrack's rules. A host that fails while it drains
+// has failed. Panic is not in it: in Envoy too it only decides where new sessions go, and a session that
+// is picked for again stays unless that yields a fit host.
+func stateOf(health dataplane.Health) conntrack.State {
+	const draining = dataplane.EDSStatusDraining | dataplane.AdminDraining
+	switch failing := health &^ draining; {
+	case failing&dataplane.FailedActiveHC != 0:
+		return conntrack.FailedCheck
+	case failing.Failed():
+		return conntrack.FailedOther
+	case health.Draining():
+		return conntrack.Draining
+	case health.Degraded():
+		return conntrack.Degraded
+	}
+	return conntrack.In
+}
+
+// Pick picks a host for a new session; if there is none it counts why.
+func (h *udpHosts) Pick(f conntrack.Flow) (conntrack.Backend, uint32, bool) {
+	u := h.pinned
+	if u == nil {
+		u = h.pick(f)
+	}
+	if u == nil {
+		return conntrack.NoBackend, 0, false
+	}
+	return u.index, u.gen, true
+}
+
+func (h *udpHosts) pick(f conntrack.Flow) *udpHost {
+	c := h.l.cluster(h.l.proxy.Route(f.Src, f.Dst))
+	if c == nil {
+		h.l.stats.SessNoRoute.Inc()
+		h.l.total.noRoute++
+		return nil
+	}
+	hash, hashed := h.l.hash(f)
+	host := c.c.Balancer.Pick(hash, hashed)
+	if host == nil {
+		c.c.Stats.UpstreamCxNoneHealthy.Inc()
+		return nil
+	}
+	return h.of(c, host)
+}
+
+// hash is the hash of a flow by the listener's policy, and whether there is one.
+func (l *udpListener) hash(f conntrack.Flow) (uint64, bool) {
+	switch p := &l.proxy.Hash; p.Kind {
+	case dataplane.HashFiveTuple:
+		return conntrack.Hash5Tuple(p.Seed, f), true
+	case dataplane.HashSourceIP:
+		return maglev.SourceIPHash(f.Src.Addr()), true
+	case dataplane.HashKey:
+		return l.keyHash, true
+	}
+	return 0, false
+}
+
+// of returns what is known of a host, and gets to know it if need be. It returns nil if there are too
+// many hosts to number.
+func (h *udpHosts) of(c *udpCluster, host *dataplane.Host) *udpHost {
+	if u := h.byState[host.State]; u != nil {
+		return u
+	}
+	var u *udpHost
+	switch n := len(h.free); {
+	case n > 0:
+		u, h.free = h.free[n-1], h.free[:n-1]
+	case len(h.slots) < int(conntrack.NoBackend)-1:
+		u = &udpHost{index: conntrack.Backend(len(h.slots))}
+		h.slots = append(h.slots, u)
+	default:
+		return nil
+	}
+	u.cluster, u.host = c, host
+	u.remote.set(host.Address)
+	h.byState[host.State] = u
+	return u
+}
+
+// update takes over the hosts of the clusters of a new snapshot, and reports whether any host is gone.
+//
+// A host that left its cluster is gone, even if one with its address comes later. If the cluster itself
+// was replaced by one with other settings, its hosts are new ones by right; a session stays with the one
+// that has its host's address (Envoy ends all sessions then).
+func (h *udpHosts) update(s *dataplane.Snapshot) (gone bool) {
+	type place struct {
+		byState map[*dataplane.HostState]*dataplane.Host
+		byAddr  map[netip.AddrPort]*dataplane.Host
+	}
+	changed := map[*udpCluster]place{}
+	for name, c := range h.l.clusters {
+		next := s.Clusters[name]
+		if next == c.c {
+			continue
+		}
+		p := place{byState: map[*dataplane.HostState]*dataplane.Host{}}
+		if next == nil {
+			delete(h.l.clusters, name)
+		} else {
+			replaced := next.Incarnation != c.c.Incarnation
+			if replaced {
+				p.byAddr = map[netip.AddrPort]*dataplane.Host{}
+			}
+			for _, host := range next.Hosts {
+				p.byState[host.State] = host
+				if replaced && p.byAddr[host.Address] == nil {
+					p.byAddr[host.Address] = host
+				}
+			}
+			c.follow(next)
+		}
+		changed[c] = p
+	}
+	if len(changed) == 0 {
+		return false
+	}
+	for _, u := range h.slots {
+		p, ok := changed[u.cluster]
+		if u.host == nil || !ok {
+			continue
+		}
+		next := p.byState[u.host.State]
+		if next == nil {
+			next = p.byAddr[u.host.Address]
+			if next != nil && h.byState[next.State] != nil {
+				next = nil // known by another slot already
+			}
+		}
+		delete(h.byState, u.host.State)
+		u.host = next
+		if next == nil {
+			u.gen++
+			gone = true
+			continue
+		}
+		u.remote.set(next.Address)
+		h.byState[next.State] = u
+	}
+	return gone
+}
+
+// recycle frees the numbers of hosts that are gone, when their sessions have ended.
+func (h *udpHosts) recycle() {
+	h.free = h.free[:0]
+	for _, u := range h.slots {
+		if u.host == nil {
+			u.cluster, u.sessions = nil, nil
+			h.free = append(h.free, u)
+		}
+	}
+}
+
+// udpCluster is a cluster as one listening socket uses it.
+type udpCluster struct {
+	l    *udpListener
+	name string
+	c    *dataplane.Cluster
+	// sessions counted in c.Live now.
+	sessions int64
+	// Counts of this turn of the loop, before they go to the shared stats.
+	pending udpCounts
+	listed  bool // in the list of those with pending counts
+}
+
+// udpCounts are counts of datagrams and bytes that went well, and datagrams that did not.
+type udpCounts struct {
+	rx, rxBytes         uint64 // from clients
+	tx, txBytes, txErrs uint64 // to clients
+
+	upTx, upTxBytes, upTxErrs             uint64 // to hosts
+	upRx, upRxBytes, upRxErrs, upRxTooBig uint64 // from hosts
+}
+
+func newUDPCluster(l *udpListener, name string, c *dataplane.Cluster) *udpCluster {
+	bindUDPStats(c.Stats)
+	return &udpCluster{l: l, name: name, c: c}
+}
+
+// follow makes the cluster act by its next version; what its sessions count for moves along.
+func (c *udpCluster) follow(next *dataplane.Cluster) {
+	if next.Stats != c.c.Stats {
+		bindUDPStats(next.Stats)
+	}
+	if next.Live != c.c.Live {
+		addConnections(c.c, -c.sessions)
+		addConnections(next, c.sessions)
+	}
+	c.c = next
+}
+
+// acquire takes one of the cluster's connections, if its circuit breaker has one left.
+func (c *udpCluster) acquire() bool {
+	if n := c.c.Live.Connections.Add(1); n > int64(c.c.Breakers.Default.MaxConnections) {
+		addConnections(c.c, -1)
+		c.c.Stats.UpstreamCxOverflow.Inc()
+		return false
+	}
+	addConnections(c.c, 0)
+	c.sessions++
+	return true
+}
+
+func (c *udpCluster) release() {
+	c.sessions--
+	addConnections(c.c, -1)
+}
+
+// addConnections changes the count of a cluster's connections and shows whether the limit is reached.
+func addConnections(c *dataplane.Cluster, n int64) {
+	open := func(n int64) int64 {
+		if n >= int64(c.Breakers.Default.MaxConnections) {
+			return 1
+		}
+		return 0
+	}
+	now := c.Live.Connections.Add(n)
+	for {
+		c.Stats.CxOpen.Set(open(now))
+		// Another worker may have changed the count and shown it in between.
+		again := c.Live.Connections.Value()
+		if open(again) == open(now) {
+			return
+		}
+		now = again
+	}
+}
+
+// bindUDPStats makes the UDP counters of a cluster, which exist only where a UDP listener uses it.
+func bindUDPStats(s *dataplane.ClusterStats) {
+	bindMu.Lock()
+	defer bindMu.Unlock()
+	stats.BindLazy(s.Scope, s)
+}

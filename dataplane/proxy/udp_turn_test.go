@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/guideway/guideway/dataplane"
+	"github.com/guideway/guideway/dataplane/stats"
+)
+
+// handTurned is a worker with one UDP listener whose loop is turned, and whose clock is set, by the test.
+type handTurned struct {
+	testing.TB
+	w      *worker
+	l      *udpListener
+	client *net.UDPConn
+	host   *net.UDPConn
+}
+
+func newHandTurned(t testing.TB, change func(*dataplane.UDPProxy)) *handTurned {
+	t.Helper()
+	loop, err := newLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(loop.close)
+	host, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { host.Close() })
+	store := stats.NewStore()
+	cluster := &dataplane.Cluster{
+		Name: "c", Stats: dataplane.NewClusterStats(store, "c"), Live: &dataplane.ClusterLive{},
+		Balancer: &testBalancer{hosts: []*dataplane.Host{hostOf(host.LocalAddr().(*net.UDPAddr).AddrPort())}},
+	}
+	cluster.Breakers.Default.MaxConnections = 1024
+	conf := &dataplane.Listener{
+		Name: "l", Protocol: dataplane.UDP,
+		Addresses: []dataplane.ListenAddress{{Addr: netip.MustParseAddrPort("0.0.0.0:0")}},
+		UDP: &dataplane.UDPProxy{
+			StatPrefix: "u", Route: routeTo("c"), IdleTimeout: time.Minute, MaxRxDownstream: 1500, MaxRxUpstream: 1500,
+			UpstreamGRO: true, Hash: dataplane.HashPolicy{Kind: dataplane.HashSourceIP},
+		},
+	}
+	if change != nil {
+		change(conf.UDP)
+	}
+	set, err := bindSockets(conf, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(set.close)
+	w := &worker{
+		loop: loop, store: store, log: slog.New(slog.DiscardHandler),
+		snap: &dataplane.Snapshot{Clusters: map[string]*dataplane.Cluster{"c": cluster}},
+	}
+	e, err := newUDPListener(w, set.fds[0], conf, &listenerStatus{set.addr, dataplane.NewListenerStats(store, "l", dataplane.UDP, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.stop)
+	client, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(set.addr.Addr.Port())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return &handTurned{t, w, e.(*udpListener), client, host}
+}
+
+// turn is one turn of the loop at a moment; it waits for an event if asked to.
+func (h *handTurned) turn(now time.Time, wait bool) {
+	events := make([]unix.EpollEvent, 16)
+	h.w.now = now
+	h.events(events, wait)
+	h.w.timers.advance(now)
+	h.w.runPosted()
+	h.w.endTurn()
+}
+
+func (h *handTurned) events(events []unix.EpollEvent, wait bool) {
+	timeout := 0
+	if wait {
+		timeout = int(patience / time.Millisecond)
+	}
+	n, err := unix.EpollWait(h.w.epfd, events, timeout)
+	if err != nil || wait && n == 0 {
+		h.Fatalf("%d events: %v", n, err)
+	}
+	for _, ev := range events[:n] {
+		h.w.slots[ev.Fd].h.ready(ev.Events)
+	}
+}
+
+// request is a datagram from client to host.
+func (h *handTurned) request(now time.Time) netip.AddrPort {
+	h.Helper()
+	h.client.Write([]byte("x"))
+	h.turn(now, true)
+	p := make([]byte, 10)
+	_, from, err := h.host.ReadFromUDPAddrPort(p)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return from
+}
+
+// TestUDPIdle sets the clock: datagrams of both directions put off the end of a session.
+func TestUDPIdle(t *testing.T) {
+	for _, perPacket := range []bool{false, true} {
+		h := newHandTurned(t, func(p *dataplane.UDPProxy) { p.PerPacket = perPacket })
+		at := h.l.start
+		step := func(d time.Duration) time.Time { at = at.Add(d); return at }
+		alive := func() bool { return h.l.stats.SessActive.Value() == 1 }
+		from := h.request(at)
+		h.turn(step(59*time.Second), false)
+		if !alive() {
+			t.Fatal("ended before its time")
+		}
+		h.request(at) // from the client, at 59 s
+		h.turn(step(59*time.Second), false)
+		if !alive() {
+			t.Fatal("a datagram of the client did not count")
+		}
+		h.host.WriteToUDPAddrPort([]byte("y"), from)
+		h.turn(at, true) // from the host, at 118 s
+		h.turn(step(60*time.Second), false)
+		if !alive() {
+			t.Fatal("a datagram of the host did not count")
+		}
+		h.turn(step(2*time.Millisecond), false)
+		if alive() {
+			t.Fatal("still there after the idle time")
+		}
+		if n := h.l.stats.IdleTimeout.Value(); n != 1 {
+			t.Errorf("idle_timeout %d", n)
+		}
+		if h.l.idle.armed() {
+			t.Error("the clock runs on without a session")
+		}
+		h.request(step(time.Hour)) // a new one
+		if n := h.l.stats.SessTotal.Value(); n != 2 {
+			t.Errorf("%d sessions in all", n)
+		}
+	}
+}
+
+// TestUDPNoAllocations: passing datagrams on takes no memory, whatever the number of sessions.
+func TestUDPNoAllocations(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*dataplane.UDPProxy)
+	}{
+		{"sessions", nil},
+		{"per packet", func(p *dataplane.UDPProxy) { p.PerPacket = true }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHandTurned(t, c.change)
+			hostFD, clientFD := fdOf(t, h.host), fdOf(t, h.client)
+			from := h.request(h.l.start)
+			var host, client sockaddr
+			host.set(from)
+			client.set(h.client.RemoteAddr().(*net.UDPAddr).AddrPort())
+			events := make([]unix.EpollEvent, 16)
+			burst := [3][]byte{[]byte("one"), []byte("two"), []byte("three")}
+			p := make([]byte, 100)
+			round := func() {
+				for _, m := range burst {
+					sysSend(clientFD, m)
+				}
+				h.events(events, true)
+				h.w.endTurn()
+				for range burst {
+					unix.Read(hostFD, p)
+					sendTo(hostFD, p[:5], &host)
+				}
+				h.events(events, true)
+				h.w.endTurn()
+				for range burst {
+					if n, err := unix.Read(clientFD, p); n != 5 || err != nil {
+						t.Fatalf("read %d: %v", n, err)
+					}
+				}
+			}
+			round()
+			if n := testing.AllocsPerRun(200, round); n != 0 {
+				t.Errorf("%v allocations for 6 datagrams", n)
+			}
+			if n := h.l.stats.SessTxDatagrams.Value(); n != 3*202 {
+				t.Errorf("%d datagrams to the client", n)
+			}
+		})
+	}
+}
+
+func fdOf(t *testing.T, c *net.UDPConn) (fd int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(f uintptr) { fd = int(f) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func sendTo(fd int, p []byte, to *sockaddr) {
+	h := unix.Msghdr{}
+	iov := unix.Iovec{Base: &p[0]}
+	iov.SetLen(len(p))
+	h.Iov = &iov
+	h.SetIovlen(1)
+	h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.raw)), to.len
+	sysSendmsg(fd, &h)
+}
