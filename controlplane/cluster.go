@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/guideway/guideway/controlplane/health"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/lb"
 	"github.com/guideway/guideway/dataplane/stats"
+	"github.com/guideway/guideway/maglev"
 )
 
 // cluster is what the control loop knows of one cluster: its desired state, the hosts discovery has
@@ -36,7 +38,10 @@ type cluster struct {
 	assignment model.Assignment
 	// current is the version in the newest snapshot.
 	current *dataplane.Cluster
-	tables  *lb.Cache
+	// updated is when the desired state came, changed when current did; disruption is what that moved.
+	updated, changed time.Time
+	disruption       *Disruption
+	tables           *lb.Cache
 }
 
 func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Locality, store *stats.Store) *cluster {
@@ -49,6 +54,7 @@ func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Local
 		hosts:       map[hostKey]*host{},
 		states:      map[*dataplane.HostState]*host{},
 		tables:      lb.NewCache(),
+		updated:     time.Now(),
 	}
 }
 
@@ -181,9 +187,40 @@ func (c *cluster) build() (*dataplane.Cluster, error) {
 	v.Stats = c.stats
 	v.Live = c.live
 	v.Incarnation = c.incarnation
-	c.current = &v
+	if c.current != nil {
+		c.disruption = disruptionOf(c.current.Balancer, balancer)
+	}
+	c.current, c.changed = &v, time.Now()
 	c.countMembers(hosts)
 	return c.current, nil
+}
+
+// disruptionOf adds up what the tables of all priorities moved; nil without tables.
+func disruptionOf(older, newer dataplane.Balancer) *Disruption {
+	was := lb.Tables(older)
+	var total *Disruption
+	for i, now := range lb.Tables(newer) {
+		if i >= len(was) {
+			break
+		}
+		d, err := maglev.Disrupt(was[i].Table, now.Table)
+		if err != nil {
+			continue // of different sizes: there is nothing to compare
+		}
+		if total == nil {
+			total = &Disruption{}
+		}
+		total.Moved += d.Moved
+		total.Minimum += d.Minimum
+		total.Size += now.Size()
+	}
+	return total
+}
+
+// assignmentView is the assignment for others to see; the loop replaces its own, but never changes it.
+func (c *cluster) assignmentView() *model.Assignment {
+	a := c.assignment
+	return &a
 }
 
 func (c *cluster) countMembers(hosts []*dataplane.Host) {

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"time"
 
 	"github.com/guideway/guideway/controlplane/dns"
 	"github.com/guideway/guideway/controlplane/health"
@@ -23,7 +24,7 @@ func (c *Control) modifyCluster(ctx context.Context, m *model.Cluster) {
 	name := m.Settings.Name
 	newest := c.newest(name)
 	if newest.desired.SettingsHash == m.SettingsHash && m.Discovery == model.Static {
-		newest.desired = m
+		newest.desired, newest.updated = m, time.Now()
 		c.discovered(newest, m.Assignment)
 		return
 	}

@@ -38,18 +38,20 @@ type Control struct {
 	live   chan struct{}
 
 	// Owned by the loop.
-	config      *model.Config
-	clusters    map[string]*cluster
-	warming     map[string]*cluster // incarnations that will replace those in clusters
-	probes      *health.Pool
-	eventLogs   map[string]*os.File
-	listeners   []*model.Listener
-	runtime     map[string]string
-	incarnation uint64
-	generation  uint64
-	dirty       bool
-	starting    bool
-	counters    counters
+	config          *model.Config
+	clusters        map[string]*cluster
+	warming         map[string]*cluster // incarnations that will replace those in clusters
+	probes          *health.Pool
+	eventLogs       map[string]*os.File
+	listeners       []*model.Listener
+	runtime         map[string]string // merged
+	overrides       map[string]string // the admin layer's; replaced, never changed
+	listenerUpdated map[string]time.Time
+	incarnation     uint64
+	generation      uint64
+	dirty           bool
+	starting        bool
+	counters        counters
 
 	state atomic.Pointer[State]
 }
@@ -60,15 +62,16 @@ var ErrStart = errors.New("cannot start")
 // New returns a control loop for the options. It does nothing until Run.
 func New(o Options) *Control {
 	c := &Control{
-		Options:   o,
-		events:    make(chan func(), 256),
-		ended:     make(chan struct{}),
-		live:      make(chan struct{}),
-		clusters:  map[string]*cluster{},
-		warming:   map[string]*cluster{},
-		probes:    health.NewPool(0),
-		eventLogs: map[string]*os.File{},
-		starting:  true,
+		Options:         o,
+		events:          make(chan func(), 256),
+		ended:           make(chan struct{}),
+		live:            make(chan struct{}),
+		clusters:        map[string]*cluster{},
+		warming:         map[string]*cluster{},
+		probes:          health.NewPool(0),
+		eventLogs:       map[string]*os.File{},
+		listenerUpdated: map[string]time.Time{},
+		starting:        true,
 	}
 	c.counters.bind(o.Stats)
 	c.state.Store(&State{Phase: PreInitializing, Started: time.Now(), Config: o.Config, Node: o.Config.Node})

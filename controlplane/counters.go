@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
@@ -94,11 +93,10 @@ func (k *counters) publish(c *Control) {
 	k.generation.Set(int64(c.generation))
 }
 
-func (k *counters) runtime(config *model.Config, merged map[string]string) {
-	k.runtimeLayers.Set(int64(len(config.Runtime)))
-	k.runtimeKeys.Set(int64(len(merged)))
+func (k *counters) runtime(layers, keys int) {
+	k.runtimeLayers.Set(int64(layers))
+	k.runtimeKeys.Set(int64(keys))
 	k.runtimeLoads.Inc()
-	k.unknownFields.Add(uint64(config.UnknownFields))
 }
 
 // percent reads a runtime value as a whole percentage.

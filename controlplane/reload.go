@@ -66,9 +66,9 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 	if err := c.openLogs(config); err != nil {
 		return change, err
 	}
-	c.runtime = mergeRuntime(config.Runtime)
-	c.counters.runtime(config, c.runtime)
 	c.config = config
+	c.counters.unknownFields.Add(uint64(config.UnknownFields))
+	c.runtime = mergeRuntime(c.layers()) // before clusters are opened with it
 
 	wanted := map[string]*model.Cluster{}
 	for _, m := range config.Clusters {
@@ -79,8 +79,7 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 			change.ClustersAdded = append(change.ClustersAdded, name)
 			c.addCluster(ctx, m)
 			c.counters.clusterAdded.Inc()
-		case old.desired.ContentHash == m.ContentHash:
-			old.desired.Source = m.Source
+		case old.desired.ContentHash == m.ContentHash: // equal: it stays as it is
 		default:
 			change.ClustersModified = append(change.ClustersModified, name)
 			c.modifyCluster(ctx, m)
@@ -95,6 +94,7 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 		}
 	}
 	c.listenerDifference(config.Listeners, &change)
+	c.takeRuntime()
 	if !change.Empty() {
 		c.dirty = true
 	}
@@ -129,10 +129,14 @@ func (c *Control) listenerDifference(wanted []*model.Listener, change *Change) {
 			c.counters.listenerModified.Inc()
 			c.counters.listenerCreateSuccess.Inc()
 		}
+		if l != before {
+			c.listenerUpdated[l.Name] = time.Now()
+		}
 		listeners = append(listeners, l)
 	}
 	for _, name := range slices.Sorted(maps.Keys(old)) {
 		change.ListenersRemoved = append(change.ListenersRemoved, name)
+		delete(c.listenerUpdated, name)
 		c.counters.listenerRemoved.Inc()
 	}
 	c.listeners = listeners

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"maps"
 	"time"
 
 	"github.com/guideway/guideway/controlplane/model"
@@ -35,6 +36,10 @@ type State struct {
 	Clusters []ClusterState
 	// Listeners in configuration order.
 	Listeners []*model.Listener
+	// ListenerUpdated is when each listener changed last.
+	ListenerUpdated map[string]time.Time
+	// Runtime layers in force, lowest first.
+	Runtime []model.RuntimeLayer
 	// Generation of the snapshot in force.
 	Generation uint64
 }
@@ -45,6 +50,16 @@ type ClusterState struct {
 	Active  *dataplane.Cluster
 	// Assignment as discovery found it last.
 	Assignment *model.Assignment
+	// Updated is when the desired state changed last, Changed when hosts, weights or health did, and
+	// Disruption what that moved (nil for other policies than MAGLEV).
+	Updated, Changed time.Time
+	Disruption       *Disruption
+}
+
+// Disruption is what a change of a cluster's tables moved, in slots over all priorities.
+type Disruption struct {
+	// Moved slots changed their owner; Minimum is what any table had to move.
+	Moved, Minimum, Size uint32
 }
 
 // State returns the present state.
@@ -66,11 +81,12 @@ func (c *Control) publish() {
 	s := *c.state.Load()
 	s.Config, s.Node, s.Generation = c.config, c.config.Node, c.generation
 	s.Listeners = c.listeners
+	s.Runtime, s.ListenerUpdated = c.layers(), maps.Clone(c.listenerUpdated)
 	s.Clusters = nil
 	for _, name := range sortedNames(c.clusters) {
 		cl := c.clusters[name]
 		if cl.current != nil {
-			s.Clusters = append(s.Clusters, ClusterState{Desired: cl.desired, Active: cl.current, Assignment: &cl.assignment})
+			s.Clusters = append(s.Clusters, ClusterState{Desired: cl.desired, Active: cl.current, Assignment: cl.assignmentView(), Updated: cl.updated, Changed: cl.changed, Disruption: cl.disruption})
 		}
 	}
 	c.state.Store(&s)

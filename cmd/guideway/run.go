@@ -133,9 +133,12 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 
 	end := make(chan struct{})
 	quit := sync.OnceFunc(func() { close(end) })
-	view := &adminView{Control: control, flags: f, log: log, files: files, quit: quit}
+	process := &controlplane.Process{
+		Control: control, Version: buildOf().envoyForm(), Options: f.proto(), Files: files,
+		Reopen: func() { reopen(log, files) }, Stop: quit,
+	}
 	if config.Admin.Address.IsValid() {
-		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, Log: log.For("admin")}, view)
+		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, Log: log.For("admin")}, process)
 		if err != nil {
 			return err
 		}
