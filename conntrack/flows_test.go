@@ -79,7 +79,7 @@ func TestConcurrentChanges(t *testing.T) {
 		wg.Go(func() {
 			home := map[int]Backend{}
 			for !done.Load() {
-				for id := w; id < 400; id += 2 {
+				for id := w; id < 100; id += 2 {
 					b := tr.Packet(packetOf(id, UDP), time.Duration(clock.Load())*time.Second)
 					if was, ok := home[id]; ok && was != b {
 						moved.Add(1)
@@ -91,7 +91,7 @@ func TestConcurrentChanges(t *testing.T) {
 		})
 	}
 	r := rand.New(rand.NewPCG(3, 4))
-	for i := range 300 {
+	for i := range 80 {
 		var owners []Backend
 		for range 1 + r.IntN(4) {
 			owners = append(owners, Backend(r.IntN(4)))
@@ -170,3 +170,45 @@ const (
 	flowBytes6   = 230
 	sessionBytes = 430
 )
+
+// Only TCP has half-open flows.
+func TestUDPIsNeverHalfOpen(t *testing.T) {
+	d := service(1, 0)
+	d.Track = TrackAll
+	tr := newTracker(t, UDP, d)
+	p := packetOf(0, UDP)
+	p.New = true
+	tr.Packet(p, 0)
+	if s := tr.Stats(); s.Remembered != 1 || s.HalfOpen != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Remembering anew what is there already, in a full table, pushes nobody out,
+// and a flow is never in both LRUs.
+func TestRememberAgain(t *testing.T) {
+	flows, err := newFlowTable(2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := clock{v: &view{members: make([]member, 1), idle: time.Hour}}
+	one, two := packetOf(0, TCP).Flow, packetOf(2, TCP).Flow
+	for _, f := range []Flow{one, two, two, two} {
+		flows.remember(f, Remembered{}, false, c)
+	}
+	if n, half := flows.v4.len(); n != 2 || half != 0 || flows.v4.overflow.Load() != 0 {
+		t.Errorf("%d flows, %d half-open, overflow %d", n, half, flows.v4.overflow.Load())
+	}
+	flows.remember(one, Remembered{}, true, c)
+	if n, half := flows.v4.len(); n != 1 || half != 1 {
+		t.Errorf("%d flows, %d half-open", n, half)
+	}
+	flows.touch(one, true, c) // the SYN again
+	if n, half := flows.v4.len(); n != 1 || half != 1 {
+		t.Errorf("%d flows, %d half-open", n, half)
+	}
+	flows.touch(one, false, c)
+	if n, half := flows.v4.len(); n != 2 || half != 0 {
+		t.Errorf("%d flows, %d half-open", n, half)
+	}
+}

@@ -84,9 +84,8 @@ func (b both) sweep(now time.Duration) {
 
 func (b both) packet(id int, p Packet, now time.Duration) (int, error) {
 	got, _ := b.underTest.packet(id, p, now)
-	before := b.Stats().Lookups
 	if want, _ := b.model.packet(id, p, now); got != want {
-		return 0, fmt.Errorf("a packet of flow %d goes to %d, by the model to %d (%d lookups)", id, got, want, before)
+		return 0, fmt.Errorf("a packet of flow %d goes to %d, by the model to %d", id, got, want)
 	}
 	return got, nil
 }
@@ -116,14 +115,16 @@ func (s setting) modelled() setting {
 
 // The same in bulk: histories that are longer than rapid can shrink.
 func TestInvariantsInBulk(t *testing.T) {
-	for i := range bulk(4000) {
-		d := seeded{rand.New(rand.NewPCG(1, uint64(i)))}
+	for i := range bulk(3000) {
+		d := seeded{rand.New(rand.NewPCG(bulkSeed, uint64(i)))}
 		set := rollSetting(d)
 		if err := play(d, set, newUnderTest(set), 200+400*(i%2)); err != nil {
 			t.Fatalf("history %d, %v: %v", i, set, err)
 		}
 	}
 }
+
+const bulkSeed = 1
 
 func bulk(n int) int {
 	if testing.Short() {

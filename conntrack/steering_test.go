@@ -377,3 +377,79 @@ func TestSYNFlood(t *testing.T) {
 		}
 	}
 }
+
+// Classes that keep their ID and size, but go by the other hash, are others.
+func TestReshapeHash(t *testing.T) {
+	d := service(11, 0)
+	d.Tables = append(d.Tables, Table{2, table(11, 1)})
+	d.Classes, d.Top = []Classes{{ID: 9, To: []ID{1, 2}}}, 9
+	tr := newTracker(t, TCP, d)
+	home := map[int]Backend{}
+	for id := range 100 {
+		home[id] = tr.Packet(packetOf(id, TCP), 0)
+	}
+	d.Classes = []Classes{{ID: 9, By: ByClassHash, To: []ID{1, 2}}}
+	apply(t, tr, d, 0)
+	moved := 0
+	for id, b := range home {
+		if got := tr.Packet(packetOf(id, TCP), 0); got != b {
+			t.Errorf("flow %d moves from %d to %d", id, b, got)
+		}
+		p := packetOf(id+200, TCP)
+		p.New, p.ClassHash = true, p.Hash+1
+		if tr.Packet(p, 0) != home[id] {
+			moved++
+		}
+	}
+	if moved != 100 {
+		t.Errorf("%d of 100 new flows go by the other hash", moved)
+	}
+}
+
+// A changed timeout holds at once, also if nothing else changes.
+func TestIdleChanges(t *testing.T) {
+	tr := newTracker(t, TCP, service(1, 0))
+	apply(t, tr, service(1, 1), 0)
+	tr.Packet(packetOf(0, TCP), 0)
+	d := service(1, 1)
+	d.Idle = time.Minute
+	if c := apply(t, tr, d, 0); c != (Change{}) {
+		t.Errorf("change %+v", c)
+	}
+	tr.Sweep(61 * time.Second)
+	if s := tr.Stats(); s.Remembered != 0 || s.SlotCounts != (SlotCounts{}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Steering without a Tracker, as for a program that has flows of its own: what
+// is over, void, or where it belongs lets a slot settle, a live exception does
+// not.
+func TestSweepOfOthersFlows(t *testing.T) {
+	const now = 2 * time.Hour
+	for name, c := range map[string]struct {
+		flow  Remembered
+		holds bool
+	}{
+		"live, elsewhere":   {Remembered{Backend: 0, Last: now - time.Hour}, true},
+		"idle":              {Remembered{Backend: 0, Last: now - time.Hour - 1}, false},
+		"void":              {Remembered{Backend: 2, Last: now}, false},
+		"in its generation": {Remembered{Backend: 2, Last: now, Generation: 1}, true},
+		"with the owner":    {Remembered{Backend: 1, Last: now}, false},
+		"with nobody":       {Remembered{Backend: 77, Last: now}, false},
+	} {
+		var s Steering
+		d := service(1, 0)
+		dead := service(1, 1)
+		dead.Members[2].Serves = false
+		for i, d := range []Desired{d, dead, service(1, 1)} {
+			if _, err := s.Apply(d, time.Duration(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Sweep(now, func(yield func(Remembered) bool) { yield(c.flow) })
+		if n := s.SlotCounts(); n.OpenSlots != 0 || (n.ExceptedSlots == 1) != c.holds {
+			t.Errorf("%s: %+v", name, n)
+		}
+	}
+}

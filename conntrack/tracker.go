@@ -74,10 +74,11 @@ func (t *Tracker) lookUp(p Packet, now time.Duration) Backend {
 	owner, states := v.follow(p.Hash, p.ClassHash)
 	c := clock{v, now}
 	syn := p.New && t.proto == TCP
-	if v.track != TrackOff {
-		if b, ok := t.flows.touch(p.Flow, syn, c); ok {
-			return b
-		}
+	// An entry that is void counts as none. It says nothing of where the flow has
+	// been since: the slot may have settled on another backend meanwhile, which
+	// is the former now.
+	if b, ok := t.flows.touch(p.Flow, syn, c); ok {
+		return b
 	}
 	b := owner
 	if !p.New {
