@@ -48,8 +48,3 @@ func sysUDPSocket(family int) (int, unix.Errno) {
 	}
 	return int(fd), 0
 }
-
-func sysBind(fd int, a *sockaddr) unix.Errno {
-	_, _, e := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
-	return e
-}
