@@ -227,11 +227,14 @@ func (l *udpListener) touch(s *udpSession) {
 }
 
 // update makes l act by a new configuration of the same socket. Sessions stay if the configuration
-// still sends them to their cluster.
-func (l *udpListener) update(conf *dataplane.Listener) {
+// still sends them to their cluster. If it fails, nothing has changed.
+func (l *udpListener) update(conf *dataplane.Listener, status *listenerStatus) error {
+	if err := checkUDP(conf); err != nil {
+		return err
+	}
 	l.io.endTurn() // what is counted or on its way belongs to the old one
 	old := l.proxy
-	l.conf, l.proxy = conf, conf.UDP
+	l.conf, l.proxy, l.lstats = conf, conf.UDP, status.stats
 	if l.proxy.StatPrefix != old.StatPrefix {
 		next := dataplane.NewUDPStats(l.store, l.proxy.StatPrefix)
 		l.stats.SessActive.Add(-int64(l.live))
@@ -257,6 +260,7 @@ func (l *udpListener) update(conf *dataplane.Listener) {
 		}
 	}
 	l.armIdle()
+	return nil
 }
 
 // applied makes l act by a new snapshot. Sessions of hosts that have left end at once; those of hosts
