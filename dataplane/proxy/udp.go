@@ -11,7 +11,6 @@ import (
 	"github.com/guideway/guideway/conntrack"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/stats"
-	"github.com/guideway/guideway/maglev"
 )
 
 // bindMu guards the making of stats that exist only once something uses them.
@@ -30,11 +29,10 @@ type udpListener struct {
 	v6       bool // the socket's family
 	wildcard bool // the local address must be asked for with each datagram
 
-	conf    *dataplane.Listener
-	proxy   *dataplane.UDPProxy
-	keyHash uint64
-	lstats  *dataplane.ListenerStats
-	stats   *dataplane.UDPStats
+	conf   *dataplane.Listener
+	proxy  *dataplane.UDPProxy
+	lstats *dataplane.ListenerStats
+	stats  *dataplane.UDPStats
 
 	snapshot *dataplane.Snapshot
 	clusters map[string]*udpCluster // those in use
@@ -75,7 +73,6 @@ func newUDPListener(w *worker, fd int, conf *dataplane.Listener, status *listene
 	l := &udpListener{
 		io: w.udpIO, loop: w.loop, store: w.store, fd: fd, addr: localAddr(fd),
 		conf: conf, proxy: conf.UDP, lstats: status.stats,
-		keyHash:  maglev.KeyHash(conf.UDP.Hash.Key),
 		snapshot: w.snap, clusters: map[string]*udpCluster{},
 		start: w.loop.now,
 	}
@@ -230,12 +227,14 @@ func (l *udpListener) touch(s *udpSession) {
 }
 
 // update makes l act by a new configuration of the same socket. Sessions stay if the configuration
-// still sends them to their cluster.
-func (l *udpListener) update(conf *dataplane.Listener) {
+// still sends them to their cluster. If it fails, nothing has changed.
+func (l *udpListener) update(conf *dataplane.Listener, status *listenerStatus) error {
+	if err := checkUDP(conf); err != nil {
+		return err
+	}
 	l.io.endTurn() // what is counted or on its way belongs to the old one
 	old := l.proxy
-	l.conf, l.proxy = conf, conf.UDP
-	l.keyHash = maglev.KeyHash(l.proxy.Hash.Key)
+	l.conf, l.proxy, l.lstats = conf, conf.UDP, status.stats
 	if l.proxy.StatPrefix != old.StatPrefix {
 		next := dataplane.NewUDPStats(l.store, l.proxy.StatPrefix)
 		l.stats.SessActive.Add(-int64(l.live))
@@ -261,6 +260,7 @@ func (l *udpListener) update(conf *dataplane.Listener) {
 		}
 	}
 	l.armIdle()
+	return nil
 }
 
 // applied makes l act by a new snapshot. Sessions of hosts that have left end at once; those of hosts

@@ -6,7 +6,6 @@ import (
 	"github.com/guideway/guideway/conntrack"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/stats"
-	"github.com/guideway/guideway/maglev"
 )
 
 // udpHost is a host as one listening socket knows it: the backend that conntrack's rules speak of.
@@ -88,26 +87,13 @@ func (h *udpHosts) pick(f conntrack.Flow) *udpHost {
 		h.l.total.noRoute++
 		return nil
 	}
-	hash, hashed := h.l.hash(f)
+	hash, hashed := h.l.proxy.Hash.HashOf(dataplane.UDP, f.Src, f.Dst)
 	host := c.c.Balancer.Pick(hash, hashed)
 	if host == nil {
 		c.c.Stats.UpstreamCxNoneHealthy.Inc()
 		return nil
 	}
 	return h.of(c, host)
-}
-
-// hash is the hash of a flow by the listener's policy, and whether there is one.
-func (l *udpListener) hash(f conntrack.Flow) (uint64, bool) {
-	switch p := &l.proxy.Hash; p.Kind {
-	case dataplane.HashFiveTuple:
-		return conntrack.Hash5Tuple(p.Seed, f), true
-	case dataplane.HashSourceIP:
-		return maglev.SourceIPHash(f.Src.Addr()), true
-	case dataplane.HashKey:
-		return l.keyHash, true
-	}
-	return 0, false
 }
 
 // of returns what is known of a host, and gets to know it if need be. It returns nil if there are too
@@ -237,47 +223,31 @@ func (c *udpCluster) follow(next *dataplane.Cluster) {
 		bindUDPStats(next.Stats)
 	}
 	if next.Live != c.c.Live {
-		addConnections(c.c, -c.sessions)
-		addConnections(next, c.sessions)
+		countConnections(c.c, -c.sessions)
+		countConnections(next, c.sessions)
 	}
 	c.c = next
+	countConnections(next, 0) // the limit may be another one
 }
 
 // acquire takes one of the cluster's connections, if its circuit breaker has one left.
 func (c *udpCluster) acquire() bool {
-	if n := c.c.Live.Connections.Add(1); n > int64(c.c.Breakers.Default.MaxConnections) {
-		addConnections(c.c, -1)
+	if !below(&c.c.Live.Connections, c.c.Breakers.Default.MaxConnections) {
 		c.c.Stats.UpstreamCxOverflow.Inc()
 		return false
 	}
-	addConnections(c.c, 0)
 	c.sessions++
+	countConnections(c.c, 1)
 	return true
 }
 
 func (c *udpCluster) release() {
 	c.sessions--
-	addConnections(c.c, -1)
+	countConnections(c.c, -1)
 }
 
-// addConnections changes the count of a cluster's connections and shows whether the limit is reached.
-func addConnections(c *dataplane.Cluster, n int64) {
-	open := func(n int64) int64 {
-		if n >= int64(c.Breakers.Default.MaxConnections) {
-			return 1
-		}
-		return 0
-	}
-	now := c.Live.Connections.Add(n)
-	for {
-		c.Stats.CxOpen.Set(open(now))
-		// Another worker may have changed the count and shown it in between.
-		again := c.Live.Connections.Value()
-		if open(again) == open(now) {
-			return
-		}
-		now = again
-	}
+func countConnections(c *dataplane.Cluster, n int64) {
+	count(&c.Live.Connections, n, c.Breakers.Default.MaxConnections, c.Stats.CxOpen)
 }
 
 // bindUDPStats makes the UDP counters of a cluster, which exist only where a UDP listener uses it.

@@ -30,11 +30,9 @@ type udpIO struct {
 
 	// counted has the clusters with counts to add to the stats.
 	counted []*udpCluster
-	// unfinished sessions have more to read than their share of a turn.
-	unfinished []*udpSession
-	ending     bool // endTurn will be called
+	ending  bool // endTurn will be called
 
-	endTurnFunc, continueFunc func()
+	endTurnFunc func()
 
 	// canSplit: the kernel has UDP_SEGMENT (Linux 4.18).
 	canSplit bool
@@ -52,7 +50,7 @@ func newUDPIO(l *loop, log *slog.Logger) *udpIO {
 	io.inbound.init()
 	io.outbound.init()
 	io.outbound.toClient = true
-	io.endTurnFunc, io.continueFunc = io.endTurn, io.continueReading
+	io.endTurnFunc = io.endTurn
 	return io
 }
 
@@ -115,29 +113,6 @@ func (io *udpIO) flushReplies() {
 func (io *udpIO) forget(l *udpListener) {
 	if io.owner == l {
 		io.owner = nil
-	}
-}
-
-// resume makes a session read on after the others had their turn.
-func (io *udpIO) resume(s *udpSession) {
-	if len(io.unfinished) == 0 {
-		io.loop.post(io.continueFunc)
-	}
-	io.unfinished = append(io.unfinished, s)
-}
-
-func (io *udpIO) continueReading() {
-	n := len(io.unfinished)
-	for _, s := range io.unfinished[:n] {
-		if s.track != nil {
-			s.ready(0)
-		}
-	}
-	rest := copy(io.unfinished, io.unfinished[n:])
-	clear(io.unfinished[rest:])
-	io.unfinished = io.unfinished[:rest]
-	if rest > 0 {
-		io.loop.post(io.continueFunc)
 	}
 }
 

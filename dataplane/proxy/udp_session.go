@@ -133,7 +133,7 @@ func (s *udpSession) close(why conntrack.EndReason) {
 		s.l.loop.timers.disarm(s.periodic)
 	}
 	s.logEnd() // it asks the socket for its address
-	s.l.loop.remove(s.fd, s.token)
+	s.l.loop.forget(s.token)
 	sysClose(s.fd)
 	s.fd = -1
 	s.cluster.release()
@@ -144,6 +144,9 @@ func (s *udpSession) close(why conntrack.EndReason) {
 // a read that fills fewer slots than it might has taken all there is.
 func (s *udpSession) ready(uint32) {
 	const rounds = 8
+	if s.track == nil {
+		return // ended while it waited for another turn
+	}
 	io := s.l.io
 	for range rounds {
 		first, limit := io.replyRoom(s.l)
@@ -164,7 +167,7 @@ func (s *udpSession) ready(uint32) {
 			return
 		}
 	}
-	io.resume(s)
+	s.l.loop.again(s)
 }
 
 // reply passes the datagram in a slot on to the client.

@@ -151,6 +151,64 @@ func TestUDPIdle(t *testing.T) {
 	}
 }
 
+// TestUDPErrorAtSend: an ICMP error that a send comes upon is counted, and the datagram is sent all the
+// same, whether it is sent alone or with others.
+func TestUDPErrorAtSend(t *testing.T) {
+	h := newHandTurned(t, nil)
+	h.request(h.l.start)
+	addr := h.host.LocalAddr().(*net.UDPAddr)
+	h.host.Close()
+	st := h.w.snap.Clusters["c"].Stats
+	for i, together := range []int{1, 3} {
+		h.client.Write([]byte("nobody hears this"))
+		h.l.ready(0) // the session's own event, which tells of the error too, comes after this
+		host, err := net.ListenUDP("udp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range together {
+			h.client.Write([]byte("x"))
+		}
+		h.l.ready(0)
+		p := make([]byte, 100)
+		host.SetReadDeadline(deadline())
+		for range together {
+			if n, err := host.Read(p); err != nil || string(p[:n]) != "x" {
+				t.Fatalf("got %q, %v", p[:n], err)
+			}
+		}
+		host.Close()
+		h.turn(h.l.start, false)
+		if n := st.UDPSessRxErrors.Value(); n != uint64(i+1) {
+			t.Errorf("%d errors counted, want %d", n, i+1)
+		}
+		if n := st.UDPSessTxErrors.Value(); n != 0 {
+			t.Errorf("%d datagrams lost", n)
+		}
+	}
+}
+
+// TestUDPHostNumbers: hosts that have gone leave room for new ones.
+func TestUDPHostNumbers(t *testing.T) {
+	h := newHandTurned(t, nil)
+	old := h.w.snap
+	for range 50 {
+		h.request(h.l.start)
+		c := *old.Clusters["c"]
+		c.Hosts = []*dataplane.Host{hostOf(h.host.LocalAddr().(*net.UDPAddr).AddrPort())}
+		c.Balancer = &testBalancer{hosts: c.Hosts}
+		next := &dataplane.Snapshot{Clusters: map[string]*dataplane.Cluster{"c": &c}}
+		h.l.applied(old, next)
+		old = next
+		if n := h.l.stats.SessActive.Value(); n != 0 {
+			t.Fatalf("%d sessions of a host that has gone", n)
+		}
+	}
+	if n := len(h.l.hosts.slots); n != 1 {
+		t.Errorf("%d numbers in use for one host", n)
+	}
+}
+
 // TestUDPNoAllocations: passing datagrams on takes no memory, whatever the number of sessions.
 func TestUDPNoAllocations(t *testing.T) {
 	for _, c := range []struct {

@@ -29,8 +29,9 @@ type worker struct {
 
 // udpEndpoint is one UDP socket of a listener on one worker. It is called on the worker's loop only.
 type udpEndpoint interface {
-	// update brings another version of the listener: same name and address.
-	update(*dataplane.Listener)
+	// update brings another version of the listener, or another listener, for the same socket. If it
+	// fails, the endpoint is as before.
+	update(*dataplane.Listener, *listenerStatus) error
 	// applied tells that the worker's snapshot changed from old to new.
 	applied(old, new *dataplane.Snapshot)
 	// stop ends the endpoint and all its sessions. It takes the socket out of the loop; its owner
@@ -105,11 +106,11 @@ func (w *worker) serveSocket(l *liveListener, s *socketSet) error {
 		return nil
 	}
 	if l.cfg.Protocol == dataplane.UDP {
+		status := &listenerStatus{s.addr, l.stats}
 		if e := w.udp[s]; e != nil {
-			e.update(l.cfg)
-			return nil
+			return e.update(l.cfg, status)
 		}
-		e, err := newUDPListener(w, fd, l.cfg, &listenerStatus{s.addr, l.stats})
+		e, err := newUDPListener(w, fd, l.cfg, status)
 		if err != nil {
 			return err
 		}
