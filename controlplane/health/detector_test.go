@@ -150,6 +150,14 @@ func (o *outliers) connect(i int, letters string) {
 	}
 }
 
+// flag returns what was told of the host at port i.
+func (o *outliers) flag(i int) dataplane.Health {
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.flags[o.targets[i-1].State]
+}
+
 func (o *outliers) takeCalls() []string {
 	synctest.Wait()
 	o.mu.Lock()
