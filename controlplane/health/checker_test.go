@@ -86,6 +86,13 @@ func (f *fakeProbes) end(t *testing.T, target *Target, o outcome) {
 	synctest.Wait()
 }
 
+// isWaiting tells whether a probe of a host is under way.
+func (f *fakeProbes) isWaiting(state *dataplane.HostState) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waiting[state] != nil
+}
+
 func (f *fakeProbes) takeStarts() []string {
 	synctest.Wait()
 	f.mu.Lock()
@@ -166,6 +173,26 @@ func (w *watched) set(targets ...*Target) {
 	synctest.Wait()
 }
 
+// flag returns the flags a control loop would know.
+func (w *watched) flag(state *dataplane.HostState) dataplane.Health {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flags[state]
+}
+
+// forgetAllBut drops the flags of hosts that are gone, as a control loop does.
+func (w *watched) forgetAllBut(present map[*dataplane.HostState]*Target) {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for state := range w.flags {
+		if present[state] == nil {
+			delete(w.flags, state)
+		}
+	}
+}
+
 func (w *watched) takeCalls() []string {
 	synctest.Wait()
 	w.mu.Lock()
@@ -218,7 +245,7 @@ func TestCheckerTimes(t *testing.T) {
 			w.fake.takeStarts()
 			w.fake.end(t, a, c.o)
 			ended := time.Since(w.fake.begin)
-			if got := w.flags[a.State].String(); got != c.flags {
+			if got := w.flag(a.State).String(); got != c.flags {
 				t.Errorf("result %d: %s, want %s", i, got, c.flags)
 			}
 			time.Sleep(c.next - 1)
@@ -400,10 +427,10 @@ func TestCheckerPendingHosts(t *testing.T) {
 		a, b := target(1), target(2)
 		b.Disabled = true
 		w.set(a, b)
-		if got := w.flags[a.State].String(); got != "/failed_active_hc/pending_active_hc" {
+		if got := w.flag(a.State).String(); got != "/failed_active_hc/pending_active_hc" {
 			t.Errorf("new host is %s", got)
 		}
-		if got := w.flags[b.State]; got != 0 {
+		if got := w.flag(b.State); got != 0 {
 			t.Errorf("new host without checks is %s", got)
 		}
 		w.fake.end(t, a, pass)
