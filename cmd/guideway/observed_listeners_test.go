@@ -192,7 +192,11 @@ func playAddresses(s *listenerStage) {
 	six["address"] = testbed.Message{"socket_address": testbed.Message{"address": "::", "port_value": 10002, "ipv4_compat": true}}
 	unbound := testbed.Listener("unbound", 10003, testbed.TCPProxy("t", "A"))
 	unbound["bind_to_port"] = false
-	s.start(nil, zero, six, unbound)
+	listeners := []any{zero, six}
+	if s.expect.Subject.IsEnvoy() {
+		listeners = append(listeners, unbound) // Guideway refuses it: see TestVerdictsThatDiffer
+	}
+	s.start(nil, listeners...)
 
 	var port string
 	s.expect.ExpectSoon(s.T, s.row, "listeners", func() any {
