@@ -328,7 +328,7 @@ func (c *conn) connected() {
 
 // endUpstream takes the upstream connection out of the counts; remote says who ended it.
 func (c *conn) endUpstream(remote bool) {
-	c.up.close()
+	defer c.up.close()
 	c.endPending()
 	if !c.upOpen {
 		return
