@@ -16,7 +16,7 @@ import (
 // serving is a Guideway that serves connections through one listener, and a check that it still does.
 type serving struct {
 	*testing.T
-	*testbed.Proxy
+	p    *testbed.Proxy
 	ns   *testbed.Namespace
 	dir  string
 	held *testbed.Client
@@ -26,7 +26,7 @@ func startServing(t *testing.T) *serving {
 	ns := testbed.Isolated(t)
 	testbed.StartBackend(t, ns, backend.Config{ID: "A"}, netip.AddrPortFrom(testbed.Loopback, testbed.PortEcho))
 	s := &serving{T: t, ns: ns, dir: t.TempDir()}
-	s.Proxy = testbed.Guideway(t).StartIn(t, ns, s.dir, goodConfig(), "--no-watch=false").Ready()
+	s.p = testbed.Guideway(t).StartIn(t, ns, s.dir, goodConfig(), "--no-watch=false").Ready()
 	s.held = testbed.ConnectTo(t, ns, netip.Addr{}, testbed.ListenAddress(testbed.ListenPort)).Hear("A\n")
 	return s
 }
@@ -38,7 +38,7 @@ func goodConfig() testbed.Message {
 // change renames a configuration into place and waits until the counter of its end has moved.
 func (s *serving) change(text, counter string) {
 	s.Helper()
-	before := s.Stats()[counter]
+	before := s.p.Stats()[counter]
 	tmp := filepath.Join(s.dir, "new")
 	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
 		s.Fatal(err)
@@ -46,7 +46,7 @@ func (s *serving) change(text, counter string) {
 	if err := os.Rename(tmp, filepath.Join(s.dir, "boot.yaml")); err != nil {
 		s.Fatal(err)
 	}
-	testbed.Eventually(s, counter+" moves", func() bool { return s.Stats()[counter] > before })
+	testbed.Eventually(s, counter+" moves", func() bool { return s.p.Stats()[counter] > before })
 }
 
 // unharmed checks that the connection from the start goes on and new ones are served.
@@ -85,10 +85,10 @@ func TestBadChangesAreRefusedAndHarmNothing(t *testing.T) {
 		{"invalid", strings.Replace(good, testbed.Loopback.String(), "no-address", 1), "no-address"},
 	} {
 		t.Run(bad.name, func(t *testing.T) {
-			logged := len(s.Stderr())
+			logged := len(s.p.Stderr())
 			s.change(bad.text, "guideway.config.reload_rejected")
 			testbed.Eventually(t, "the reason is logged", func() bool {
-				return strings.Contains(s.Stderr()[logged:], bad.says) && strings.Contains(s.Stderr()[logged:], "last good one serves on")
+				return strings.Contains(s.p.Stderr()[logged:], bad.says) && strings.Contains(s.p.Stderr()[logged:], "last good one serves on")
 			})
 			s.unharmed()
 		})
@@ -106,7 +106,7 @@ func TestPortInUseAfterAChange(t *testing.T) {
 		testbed.Listener("fine", testbed.ListenPort+1, testbed.TCPProxy("t", "c")))
 	s.change(asText(t, c), "listener_manager.listener_create_failure")
 	testbed.Eventually(t, "the reason is logged", func() bool {
-		return strings.Contains(s.Stderr(), "127.0.0.1:20001") && strings.Contains(s.Stderr(), "Address already in use")
+		return strings.Contains(s.p.Stderr(), "127.0.0.1:20001") && strings.Contains(s.p.Stderr(), "Address already in use")
 	})
 	s.unharmed()
 	// The neighbour that could be bound is.
