@@ -137,10 +137,21 @@ func (c *cluster) unchecked(e *model.Endpoint) dataplane.Health {
 	if !c.checksHealth() || e.DisableActiveHC {
 		return 0
 	}
-	if c.desired.IgnoreNewHostsUntilFirstHC && c.desired.Discovery != model.Static {
+	if c.pendsNewHosts() {
 		return dataplane.FailedActiveHC | dataplane.PendingActiveHC
 	}
 	return dataplane.FailedActiveHC
+}
+
+// pendsNewHosts tells whether new hosts are left out of all counts until their first check.
+func (c *cluster) pendsNewHosts() bool {
+	return c.desired.IgnoreNewHostsUntilFirstHC && (c.desired.Discovery == model.EDS || c.desired.Discovery == model.StrictDNS)
+}
+
+// hasTraffic reports whether the cluster has ever carried any: TCP connections, or bytes (UDP).
+func (c *cluster) hasTraffic() bool {
+	s := c.stats
+	return s.UpstreamCxTotal.Value() > 0 || s.UpstreamCxTxBytesTotal.Value() > 0 || s.UpstreamCxRxBytesTotal.Value() > 0
 }
 
 // lingers tells whether a host that has left discovery stays in use until it fails a check.
