@@ -12,10 +12,10 @@ import (
 	"github.com/guideway/guideway/controlplane/admin"
 )
 
-// Config implements admin.State: the configuration as it was read, with when each part came into force.
-func (p *Process) Config() admin.Config {
+// ConfigDump implements admin.State: the configuration as it was read, with when each part came into force.
+func (p *Process) ConfigDump() admin.ConfigDump {
 	s := p.State()
-	dump := admin.Config{
+	dump := admin.ConfigDump{
 		Clusters:  &adminv3.ClustersConfigDump{},
 		Listeners: &adminv3.ListenersConfigDump{},
 	}
