@@ -10,7 +10,7 @@ import (
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
-// counters are the stats of the admin server itself, and those of the process that nobody else counts.
+// counters are the stats of the admin server itself.
 type counters struct {
 	listener struct {
 		Total    *stats.Counter   `stat:"downstream_cx_total"`
@@ -51,42 +51,18 @@ var (
 		Gauges:     []string{"downstream_pre_cx_active"},
 		Histograms: []string{"connections_accepted_per_socket_event"},
 	}
-	serverZeros = stats.Names{
-		Counters: []string{
-			"debug_assertion_failures", "dropped_stat_flushes", "dynamic_unknown_fields",
-			"envoy_bug_failures", "envoy_notifications", "main_thread.watchdog_mega_miss",
-			"main_thread.watchdog_miss", "static_unknown_fields", "wip_protos",
-		},
-		Gauges: []string{
-			"compilation_settings.fips_mode", "hot_restart_epoch", "hot_restart_generation",
-			"parent_connections", "seconds_until_first_ocsp_response_expiring", "stats_recent_lookups",
-			"version",
-		},
-	}
+	// watchdogZeros are for the watchdogs that Envoy has over its threads.
 	watchdogZeros = stats.Names{Counters: []string{"watchdog_mega_miss", "watchdog_miss"}}
 )
 
-// noCertificate is what server.days_until_first_cert_expiring reads without certificates.
-const noCertificate = 1<<32 - 1
-
-func newCounters(store *stats.Store, state State) *counters {
+func newCounters(store *stats.Store) *counters {
 	c := &counters{since: map[net.Conn]time.Time{}}
 	listener := store.Scope("listener.admin.")
 	stats.Bind(listener, &c.listener)
 	listener.Zero(&listenerZeros)
 	stats.Bind(store.Scope("http.admin."), &c.http)
 
-	server := store.Scope("server.")
-	server.Zero(&serverZeros)
-	server.Gauge("days_until_first_cert_expiring").Set(noCertificate)
-	server.GaugeFunc("memory_allocated", func() int64 { return int64(readMemory().allocated) })
-	server.GaugeFunc("memory_heap_size", func() int64 { return int64(readMemory().heap) })
-	server.GaugeFunc("memory_physical_size", func() int64 { return int64(readMemory().physical) })
-	server.GaugeFunc("total_connections", func() int64 { return connections(store) })
-	server.GaugeFunc("concurrency", func() int64 {
-		return int64(state.ServerInfo().GetCommandLineOptions().GetConcurrency())
-	})
-	for _, prefix := range []string{"main_thread.", "workers."} {
+	for _, prefix := range []string{"main_thread.", "workers.", "server.main_thread."} {
 		store.Scope(prefix).Zero(&watchdogZeros)
 	}
 	return c

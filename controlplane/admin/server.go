@@ -79,7 +79,7 @@ func unwrapSyscall(err error) error {
 }
 
 func newServer(c Config, state State) *Server {
-	s := &Server{config: c, state: state, endpoints: map[string]*endpoint{}, counters: newCounters(c.Stats, state)}
+	s := &Server{config: c, state: state, endpoints: map[string]*endpoint{}, counters: newCounters(c.Stats)}
 	s.exporter = newExporter(c.Stats)
 	for _, e := range s.table() {
 		s.endpoints[e.path] = e

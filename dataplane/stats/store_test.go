@@ -164,6 +164,10 @@ func TestGaugeFunc(t *testing.T) {
 	if got := show(s); got != "x.g=2" {
 		t.Errorf("got %s", got)
 	}
+	c.Gauge("g").Set(3)
+	if got := show(s); got != "x.g=3" {
+		t.Errorf("got %s", got)
+	}
 }
 
 func TestReject(t *testing.T) {
