@@ -45,7 +45,7 @@ type cluster struct {
 }
 
 func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Locality, store *stats.Store) *cluster {
-	return &cluster{
+	c := &cluster{
 		desired:     desired,
 		incarnation: incarnation,
 		node:        node,
@@ -56,6 +56,8 @@ func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Local
 		tables:      lb.NewCache(),
 		updated:     time.Now(),
 	}
+	c.stats.TrackRemaining(desired.Settings.Breakers, c.live)
+	return c
 }
 
 // checksHealth reports whether hosts have an active checker.
