@@ -175,6 +175,11 @@ func (t *translator) tcpListener(l *listenerv3.Listener, d *dataplane.Listener, 
 		return
 	}
 	for i, c := range l.GetFilterChains() {
+		if m := c.GetFilterChainMatch(); m.GetAddressSuffix() != "" || m.GetSuffixLen() != nil {
+			at.field("filter_chains").at(i).field("filter_chain_match").failAs(
+				adding(d)+fmt.Sprintf("filter chain '%s' contains unimplemented fields", c.GetName()),
+				"address_suffix and suffix_len are not implemented, in Envoy neither; use prefix_ranges")
+		}
 		d.Chains = append(d.Chains, t.chain(c, d, at.field("filter_chains").at(i)))
 	}
 	if c := l.GetDefaultFilterChain(); c != nil {
