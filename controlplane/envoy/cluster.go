@@ -273,6 +273,7 @@ func http2(c *clusterv3.Cluster, at cursor) bool {
 		options, ok := m.(*httpv3.HttpProtocolOptions)
 		if !ok {
 			where.warn("typed_extension_protocol_options %q is ignored: only HTTP options for health checks and xDS are read", name)
+			at.r.skip(where.p)
 			continue
 		}
 		// There is one such key, so the order of the map does not show.

@@ -74,7 +74,11 @@ func nameOf(m protoreflect.Message) string {
 	}:
 		return fmt.Sprintf("cluster %q", x.GetName())
 	case listenerMessage:
-		return fmt.Sprintf("listener %q", x.GetName())
+		if x.GetName() != "" {
+			return fmt.Sprintf("listener %q", x.GetName())
+		} else if s := addressText(x.GetAddress()); s != "" {
+			return "listener " + s
+		}
 	case endpointMessage:
 		if s := addressText(x.GetEndpoint().GetAddress()); s != "" {
 			return "endpoint " + s

@@ -254,7 +254,7 @@ var verdicts = []verdictCase{
 	{"tcp", "C.metadata: {filter_metadata: {guideway: {forwarding: ipip, track: all, udp_draining: move, learning_window: 60s}}}", accepts, "", ""},
 	{"tcp", "C.metadata: {filter_metadata: {guideway: {forwarding: fly}}}", strict, "ipip, gue, l2, nat", "Envoy does not read our settings"},
 	{"tcp", "C.metadata: {filter_metadata: {guideway: {learning_window: 60}}}", strict, "must be a duration", "Envoy does not read our settings"},
-	{"tcp", "C.metadata: {filter_metadata: {other: {a: 1}}}", accepts, "", ""},
+	{"tcp", "C.metadata: {filter_metadata: {other: {a: 1}}}", accepts, "metadata of clusters is ignored but for guideway", ""},
 	{"tcp", "C.typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions: {'@type': type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}}", accepts, "", ""},
 	{"tcp", "C.http2_protocol_options: {}", accepts, "deprecated", ""},
 	{"tcp", "C.preconnect_policy: {per_upstream_preconnect_ratio: 1.5}", accepts, "preconnect_policy is ignored", ""},
