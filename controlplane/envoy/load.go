@@ -96,6 +96,9 @@ func (r *report) readFile(name string, m proto.Message) {
 // readText reads YAML or JSON text into m.
 func (r *report) readText(name string, text []byte, parse func([]byte) (*tree, error), m proto.Message) {
 	t, err := parse(text)
+	if err == nil && t.shape != isObject {
+		err = &lineError{t.line, fmt.Sprintf("must be a map with the fields of %s, not %s", m.ProtoReflect().Descriptor().Name(), describe(t))}
+	}
 	if err != nil {
 		p := model.Problem{File: name, Reason: err.Error(), Envoy: "Unable to convert YAML as JSON"}
 		var at *lineError
