@@ -321,7 +321,7 @@ func TestSoak(t *testing.T) {
 		b.cluster = &next
 		b.apply()
 	}
-	set(all)
+	set(append([]*dataplane.Host(nil), all...))
 	var conns []*client
 	for range held {
 		conns = append(conns, b.dial())
