@@ -139,9 +139,6 @@ func (c *conn) endDownstream(r reason, down, up string) {
 		t.w.timers.disarm(&c.x.maxDuration)
 		t.w.timers.disarm(&c.x.periodic)
 	}
-	if t.descriptors.off {
-		t.w.timers.arm(&t.descriptors.retry, t.w.now, 0)
-	}
 }
 
 // endUncounted ends a connection that no filter chain took.

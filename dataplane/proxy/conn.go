@@ -194,6 +194,7 @@ func (c *conn) free() {
 	t := c.t
 	c.down.close()
 	c.up.close()
+	t.descriptors.connectionEnded()
 	if c.state == stateFlushing {
 		c.chain.tcp.UpstreamFlushing.Dec()
 	}

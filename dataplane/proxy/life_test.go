@@ -451,7 +451,10 @@ func TestBindAddressAndKeepalive(t *testing.T) {
 	c.Close()
 	b.idle()
 
-	b.cluster.BindAddress = netip.MustParseAddrPort("192.0.2.1:0") // not ours (RFC 5737)
+	next := *b.cluster
+	next.BindAddress = netip.MustParseAddrPort("192.0.2.1:0") // not ours (RFC 5737)
+	b.cluster = &next
+	b.apply()
 	if got, then := b.dial().hearOut(); got != "" || then != "end of stream" {
 		t.Errorf("the client got %q, then %s", got, then)
 	}
@@ -553,6 +556,7 @@ func TestDrainClose(t *testing.T) {
 	b.proxy.AccessLog = []*accesslog.Log{b.logTo(observedFormat)}
 	b.apply()
 	c := b.dial().say("x").hear("x")
+	b.srv.everyWorker(func(*worker) {}) // the turn that moved the byte is over
 	b.srv.SetDraining(true)
 	// The byte reaches the backend, then both sides end. What it echoes may be lost.
 	c.say("y")

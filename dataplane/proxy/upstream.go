@@ -183,10 +183,13 @@ func (t *tcpState) dial(s *side, cl *dataplane.Cluster, to netip.AddrPort) unix.
 	var sa sockaddr
 	sa.set(to)
 	fd, e := sysSocket(sa.family)
-	if e != 0 {
-		if e == unix.EMFILE || e == unix.ENFILE {
-			t.descriptors.exhausted("cluster "+cl.Name, e)
+	if e == unix.EMFILE || e == unix.ENFILE {
+		t.descriptors.exhausted("cluster "+cl.Name, e)
+		if t.descriptors.lend() {
+			fd, e = sysSocket(sa.family)
 		}
+	}
+	if e != 0 {
 		return e
 	}
 	s.fd, s.open = int32(fd), true
