@@ -162,6 +162,7 @@ func (s *udpSession) ready(uint32) {
 			s.reply(i)
 		}
 		io.used += n
+		io.received += n
 		s.l.touch(s)
 		if n < limit {
 			return
