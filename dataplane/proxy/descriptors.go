@@ -10,11 +10,12 @@ import (
 
 // descriptorGuard keeps a worker alive when the process or the system runs out of descriptors: it says
 // so, stops accepting (clients wait in the kernel's queue) and goes on when a connection has ended or
-// some time has passed. Every accepted connection needs a second descriptor, for its upstream; one is
-// held in reserve for that, so that a client waits rather than being let in and thrown out.
+// some time has passed. It holds some descriptors in reserve and gives them up meanwhile: for the upstream
+// of a connection that has been accepted, so that a client waits rather than being let in and thrown out,
+// and for the rest of the process, so that the admin server answers and health checks and logs go on.
 type descriptorGuard struct {
 	t       *tcpState
-	reserve int // -1 while it is lent
+	reserve []int // empty while they are given up
 	retry   timer
 	said    time.Time
 	paused  *stats.Counter
@@ -22,6 +23,8 @@ type descriptorGuard struct {
 }
 
 const (
+	// reserved is the number of descriptors a worker holds back.
+	reserved = 16
 	// acceptPause is how long a worker accepts nothing before it tries again.
 	acceptPause = 100 * time.Millisecond
 	// sayAgain is the least time between two log lines about it.
@@ -29,35 +32,34 @@ const (
 )
 
 func (g *descriptorGuard) init(t *tcpState) {
-	g.t, g.reserve = t, -1
+	g.t = t
 	g.paused = t.w.store.Counter("guideway.accept_paused")
 	g.retry.fire = g.resume
 	g.refill()
 }
 
-// refill takes the reserve, if it can be had.
+// refill takes the reserve, if all of it can be had.
 func (g *descriptorGuard) refill() bool {
-	if g.reserve < 0 {
+	for len(g.reserve) < reserved {
 		fd, e := sysSocket(unix.AF_INET)
 		if e != 0 {
+			g.release()
 			return false
 		}
-		g.reserve = fd
+		g.reserve = append(g.reserve, fd)
 	}
 	return true
 }
 
-// lend gives the reserve up; false if it is lent already.
-func (g *descriptorGuard) lend() bool {
-	if g.reserve < 0 {
-		return false
+// release gives the reserve up.
+func (g *descriptorGuard) release() {
+	for _, fd := range g.reserve {
+		sysClose(fd)
 	}
-	sysClose(g.reserve)
-	g.reserve = -1
-	return true
+	g.reserve = g.reserve[:0]
 }
 
-func (g *descriptorGuard) close() { g.lend() }
+func (g *descriptorGuard) close() { g.release() }
 
 // exhausted is told of an accept or socket call that failed for want of descriptors or memory.
 func (g *descriptorGuard) exhausted(what string, e unix.Errno) {
@@ -68,6 +70,7 @@ func (g *descriptorGuard) exhausted(what string, e unix.Errno) {
 			"for", what, "error", strerror(e), "connections", g.t.count)
 	}
 	g.t.pipes.trim()
+	g.release()
 	if g.off {
 		return
 	}

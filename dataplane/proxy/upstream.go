@@ -185,9 +185,7 @@ func (t *tcpState) dial(s *side, cl *dataplane.Cluster, to netip.AddrPort) unix.
 	fd, e := sysSocket(sa.family)
 	if e == unix.EMFILE || e == unix.ENFILE {
 		t.descriptors.exhausted("cluster "+cl.Name, e)
-		if t.descriptors.lend() {
-			fd, e = sysSocket(sa.family)
-		}
+		fd, e = sysSocket(sa.family) // from the reserve
 	}
 	if e != 0 {
 		return e
