@@ -3,6 +3,8 @@ package admin
 import (
 	"bytes"
 	"io"
+	"iter"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,69 +35,123 @@ func newExporter(store *stats.Store) *exporter {
 	return e
 }
 
-// Gather implements prometheus.Gatherer with all stats of the store, in Envoy's order: counters, gauges,
-// histograms, each by the raw name without tags.
+// Gather implements prometheus.Gatherer with all stats of the store, in Envoy's order.
 func (e *exporter) Gather() ([]*dto.MetricFamily, error) {
-	return e.families(&statQuery{kind: "All"}), nil
+	return slices.Collect(e.families(&statQuery{kind: "All"})), nil
 }
 
-// family is a metric family in the making; raw is the name it is sorted by.
-type family struct {
-	raw string
-	*dto.MetricFamily
-}
-
-func (e *exporter) families(q *statQuery) []*dto.MetricFamily {
-	texts, numbers, histograms := q.selected(e.store)
-	var counters, gauges []stats.Stat
-	for _, t := range numbers {
-		if t.Kind == stats.CounterKind {
-			counters = append(counters, t)
-		} else {
-			gauges = append(gauges, t)
+// families yields the metric families of a query in Envoy's order: counters, gauges, texts, histograms,
+// each by the raw name without tags. One family at a time exists, since a thousand clusters have a hundred
+// thousand metrics.
+func (e *exporter) families(q *statQuery) iter.Seq[*dto.MetricFamily] {
+	return func(yield func(*dto.MetricFamily) bool) {
+		texts, numbers, histograms := q.selected(e.store)
+		labels := labelCache{}
+		ofKind := func(k stats.Kind) func(stats.Stat) bool { return func(t stats.Stat) bool { return t.Kind == k } }
+		if !yieldFamilies(numbers, ofKind(stats.CounterKind), func(raw string, list []stats.Stat) bool {
+			return yield(counterFamily(raw, list, labels))
+		}) || !yieldFamilies(numbers, ofKind(stats.GaugeKind), func(raw string, list []stats.Stat) bool {
+			return yield(gaugeFamily(raw, list, labels))
+		}) {
+			return
 		}
-	}
-	var out []*dto.MetricFamily
-	add := func(list []stats.Stat, kind dto.MetricType, metric func(*dto.Metric, stats.Stat)) {
-		byName := map[string]*family{}
-		for _, t := range list {
-			raw, tags := t.Tagged()
-			f := byName[raw]
-			if f == nil {
-				f = &family{raw, &dto.MetricFamily{Name: proto.String(prometheusName(raw)), Type: kind.Enum()}}
-				byName[raw] = f
-			}
-			m := &dto.Metric{Label: labels(tags)}
-			metric(m, t)
-			f.Metric = append(f.Metric, m)
+		if q.texts && !yieldFamilies(texts, ofKind(stats.TextKind), func(raw string, list []stats.Stat) bool {
+			return yield(textFamily(raw, list, labels))
+		}) {
+			return
 		}
-		sorted := make([]*family, 0, len(byName))
-		for _, f := range byName {
-			sorted = append(sorted, f)
-		}
-		slices.SortFunc(sorted, func(a, b *family) int { return strings.Compare(a.raw, b.raw) })
-		for _, f := range sorted {
-			out = append(out, f.MetricFamily)
-		}
-	}
-	add(counters, dto.MetricType_COUNTER, func(m *dto.Metric, t stats.Stat) {
-		m.Counter = &dto.Counter{Value: proto.Float64(float(t))}
-	})
-	add(gauges, dto.MetricType_GAUGE, func(m *dto.Metric, t stats.Stat) {
-		m.Gauge = &dto.Gauge{Value: proto.Float64(float(t))}
-	})
-	if q.texts {
-		add(texts, dto.MetricType_GAUGE, func(m *dto.Metric, t stats.Stat) {
-			m.Label = append(m.Label, &dto.LabelPair{Name: proto.String("text_value"), Value: proto.String(t.Text())})
-			m.Gauge = &dto.Gauge{Value: proto.Float64(0)}
+		yieldFamilies(histograms, ofKind(stats.HistogramKind), func(raw string, list []stats.Stat) bool {
+			return yield(histogramFamily(raw, list, labels, q.buckets == "summary"))
 		})
 	}
-	if q.buckets == "summary" {
-		add(histograms, dto.MetricType_SUMMARY, func(m *dto.Metric, t stats.Stat) { m.Summary = summary(t) })
-	} else {
-		add(histograms, dto.MetricType_HISTOGRAM, func(m *dto.Metric, t stats.Stat) { m.Histogram = histogram(t) })
+}
+
+// yieldFamilies groups the stats that want accepts by their names without tags, and calls f for each group,
+// sorted, until it returns false.
+func yieldFamilies(all []stats.Stat, want func(stats.Stat) bool, f func(raw string, list []stats.Stat) bool) bool {
+	count := map[string]int{}
+	for _, t := range all {
+		if want(t) {
+			raw, _ := t.Tagged()
+			count[raw]++
+		}
 	}
-	return out
+	byName := make(map[string][]stats.Stat, len(count))
+	for _, t := range all {
+		if want(t) {
+			raw, _ := t.Tagged()
+			if byName[raw] == nil {
+				byName[raw] = make([]stats.Stat, 0, count[raw])
+			}
+			byName[raw] = append(byName[raw], t)
+		}
+	}
+	for _, raw := range slices.Sorted(maps.Keys(byName)) {
+		if !f(raw, byName[raw]) {
+			return false
+		}
+		delete(byName, raw)
+	}
+	return true
+}
+
+// newFamily makes a family with a metric for each stat, which are to be given their values.
+func newFamily(raw string, kind dto.MetricType, list []stats.Stat, labels labelCache) (*dto.MetricFamily, []dto.Metric) {
+	metrics := make([]dto.Metric, len(list))
+	family := &dto.MetricFamily{Name: proto.String(prometheusName(raw)), Type: kind.Enum(), Metric: make([]*dto.Metric, len(list))}
+	for i, t := range list {
+		_, tags := t.Tagged()
+		metrics[i].Label = labels.of(tags)
+		family.Metric[i] = &metrics[i]
+	}
+	return family, metrics
+}
+
+func counterFamily(raw string, list []stats.Stat, labels labelCache) *dto.MetricFamily {
+	family, metrics := newFamily(raw, dto.MetricType_COUNTER, list, labels)
+	values, counters := make([]float64, len(list)), make([]dto.Counter, len(list))
+	for i, t := range list {
+		values[i] = float(t)
+		counters[i].Value = &values[i]
+		metrics[i].Counter = &counters[i]
+	}
+	return family
+}
+
+func gaugeFamily(raw string, list []stats.Stat, labels labelCache) *dto.MetricFamily {
+	family, metrics := newFamily(raw, dto.MetricType_GAUGE, list, labels)
+	values, gauges := make([]float64, len(list)), make([]dto.Gauge, len(list))
+	for i, t := range list {
+		values[i] = float(t)
+		gauges[i].Value = &values[i]
+		metrics[i].Gauge = &gauges[i]
+	}
+	return family
+}
+
+func textFamily(raw string, list []stats.Stat, labels labelCache) *dto.MetricFamily {
+	family, metrics := newFamily(raw, dto.MetricType_GAUGE, list, labels)
+	for i, t := range list {
+		metrics[i].Label = append(slices.Clip(metrics[i].Label), &dto.LabelPair{Name: proto.String("text_value"), Value: proto.String(t.Text())})
+		metrics[i].Gauge = &dto.Gauge{Value: proto.Float64(0)}
+	}
+	return family
+}
+
+func histogramFamily(raw string, list []stats.Stat, labels labelCache, summaries bool) *dto.MetricFamily {
+	kind := dto.MetricType_HISTOGRAM
+	if summaries {
+		kind = dto.MetricType_SUMMARY
+	}
+	family, metrics := newFamily(raw, kind, list, labels)
+	for i, t := range list {
+		if summaries {
+			metrics[i].Summary = summary(t)
+		} else {
+			metrics[i].Histogram = histogram(t)
+		}
+	}
+	return family
 }
 
 func float(t stats.Stat) float64 {
@@ -125,12 +181,22 @@ func summary(t stats.Stat) *dto.Summary {
 	return s
 }
 
-func labels(tags []stats.Tag) []*dto.LabelPair {
-	var out []*dto.LabelPair
-	for _, t := range tags {
-		out = append(out, &dto.LabelPair{Name: proto.String(cleanName(t.Name)), Value: proto.String(t.Value)})
+// labelCache holds the labels of lists of tags, which most stats of a cluster share, by the first tag.
+type labelCache map[*stats.Tag][]*dto.LabelPair
+
+func (c labelCache) of(tags []stats.Tag) []*dto.LabelPair {
+	if len(tags) == 0 {
+		return nil
 	}
-	return out
+	if have := c[&tags[0]]; have != nil {
+		return have
+	}
+	pairs := make([]*dto.LabelPair, len(tags))
+	for i, t := range tags {
+		pairs[i] = &dto.LabelPair{Name: proto.String(cleanName(t.Name)), Value: proto.String(t.Value)}
+	}
+	c[&tags[0]] = pairs
+	return pairs
 }
 
 func prometheusName(raw string) string {
@@ -157,7 +223,9 @@ func (s *Server) prometheus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.flush()
-	families := s.exporter.families(&q)
+	w.Header().Set("Content-Type", plainText)
+	w.WriteHeader(http.StatusOK)
+	writeFamilies(w, s.exporter.families(&q))
 	if q.kind == "All" && q.keep == nil && !q.usedOnly {
 		own, err := s.exporter.process.Gather()
 		if err != nil {
@@ -166,18 +234,15 @@ func (s *Server) prometheus(w http.ResponseWriter, r *http.Request) {
 		for _, f := range own {
 			f.Help = nil
 		}
-		families = append(families, own...)
+		writeFamilies(w, slices.Values(own))
 	}
-	w.Header().Set("Content-Type", plainText)
-	w.WriteHeader(http.StatusOK)
-	writeFamilies(w, families)
 }
 
 // writeFamilies prints in the text format with Envoy's empty braces after the names of metrics without
 // labels, which expfmt leaves out and scripts made for Envoy look for.
-func writeFamilies(w io.Writer, families []*dto.MetricFamily) {
+func writeFamilies(w io.Writer, families iter.Seq[*dto.MetricFamily]) {
 	var text, out bytes.Buffer
-	for _, f := range families {
+	for f := range families {
 		text.Reset()
 		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
 			continue // a family without metrics, or of names that Prometheus cannot have

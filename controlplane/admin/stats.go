@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -70,23 +71,32 @@ func (q *statQuery) selected(store *stats.Store) (texts, numbers, histograms []s
 	if q.keep != nil {
 		keep = func(name string) bool { return q.keep.MatchString(name) != q.invert }
 	}
-	for _, t := range store.Select(keep) {
-		if !q.wants(t.Kind) || q.usedOnly && !t.Used() {
-			continue
+	all := slices.DeleteFunc(store.Select(keep), func(t stats.Stat) bool {
+		return !q.wants(t.Kind) || q.usedOnly && !t.Used()
+	})
+	// One sort brings the runs one after the other.
+	slices.SortFunc(all, func(a, b stats.Stat) int {
+		if c := cmp.Compare(run(a.Kind), run(b.Kind)); c != 0 {
+			return c
 		}
-		switch t.Kind {
-		case stats.TextKind:
-			texts = append(texts, t)
-		case stats.HistogramKind:
-			histograms = append(histograms, t)
-		default:
-			numbers = append(numbers, t)
-		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	start := func(r int) int {
+		i, _ := slices.BinarySearchFunc(all, r, func(t stats.Stat, r int) int { return cmp.Compare(run(t.Kind), r) })
+		return i
 	}
-	for _, run := range [][]stats.Stat{texts, numbers, histograms} {
-		slices.SortFunc(run, func(a, b stats.Stat) int { return strings.Compare(a.Name, b.Name) })
+	return all[:start(1)], all[start(1):start(2)], all[start(2):]
+}
+
+// run is the place of a kind in Envoy's order.
+func run(k stats.Kind) int {
+	switch k {
+	case stats.TextKind:
+		return 0
+	case stats.HistogramKind:
+		return 2
 	}
-	return texts, numbers, histograms
+	return 1
 }
 
 func (s *Server) stats(w http.ResponseWriter, r *http.Request) {

@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
@@ -182,5 +185,18 @@ func TestPrometheusEndpoint(t *testing.T) {
 	}
 	if _, _, some := do(t, "GET", url+"/stats/prometheus?filter=server.live"); strings.Contains(some, "go_goroutines") {
 		t.Error("a filter does not leave out the process")
+	}
+}
+
+// BenchmarkPrometheus is a scrape of a thousand clusters.
+func BenchmarkPrometheus(b *testing.B) {
+	store := stats.NewStore()
+	for i := range 1000 {
+		dataplane.NewClusterStats(store, "cluster-"+strconv.Itoa(i))
+	}
+	e := newExporter(store)
+	b.ReportAllocs()
+	for b.Loop() {
+		writeFamilies(io.Discard, e.families(&statQuery{kind: "All"}))
 	}
 }

@@ -35,6 +35,7 @@ type Store struct {
 
 // node holds the stats below one prefix.
 type node struct {
+	store  *Store
 	prefix string
 	refs   int // scopes that hold it; the root and pinned nodes are never given up
 	pinned bool
@@ -60,8 +61,9 @@ func NewStore() *Store { return NewStoreWith(Config{}) }
 
 // NewStoreWith returns an empty store.
 func NewStoreWith(config Config) *Store {
-	root := &node{pinned: true}
-	s := &Store{nodes: map[string]*node{"": root}, root: root}
+	s := &Store{}
+	s.root = &node{store: s, pinned: true}
+	s.nodes = map[string]*node{"": s.root}
 	s.Configure(config)
 	return s
 }
@@ -96,7 +98,7 @@ func (s *Store) Scope(prefix string) *Scope {
 	defer s.mu.Unlock()
 	n := s.nodes[prefix]
 	if n == nil {
-		n = &node{prefix: prefix}
+		n = &node{store: s, prefix: prefix}
 		s.nodes[prefix] = n
 	}
 	n.refs++
