@@ -200,6 +200,13 @@ func (c *Control) apply(ctx context.Context) error {
 	}
 	for _, l := range c.listeners {
 		snapshot.Listeners = append(snapshot.Listeners, l.Listener)
+		if l.UDP != nil {
+			for _, name := range l.UDP.Clusters {
+				if cl := c.clusters[name]; cl != nil {
+					cl.stats.BindUDP()
+				}
+			}
+		}
 	}
 	began := time.Now()
 	err := c.Dataplane.Apply(ctx, snapshot)
