@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/accesslog"
@@ -627,5 +630,64 @@ func TestShutdown(t *testing.T) {
 	}
 	if err := b.tryApply(); err != errClosed {
 		t.Errorf("apply after close: %v", err)
+	}
+}
+
+// TestUrgentData: the mark of urgent data makes reads end early; the bytes behind it must not wait for
+// more to come. The urgent byte itself is not passed on, as in other proxies.
+func TestUrgentData(t *testing.T) {
+	b := newBed(t)
+	h := startHost(t, sink)
+	b.setHosts(h.addr())
+	b.apply()
+	c := b.dial().say("x")
+	h.heard("x")
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		gate := make(chan struct{})
+		b.srv.workers[0].post(func() { <-gate }) // all of it comes at once
+		c.say("abc")
+		raw.Write(func(fd uintptr) bool {
+			if err := unix.Sendto(int(fd), []byte{'!'}, unix.MSG_OOB, nil); err != nil {
+				t.Error(err)
+			}
+			return true
+		})
+		end := fmt.Sprint("def", i)
+		c.say(end)
+		close(gate)
+		h.heard("abc" + end)
+	}
+}
+
+// TestFilterPhaseOverUpdate: a client that has not sent its PROXY header yet when its listener changes
+// is served by the listener as it is then; one whose listener went is closed at the end of the drain.
+func TestFilterPhaseOverUpdate(t *testing.T) {
+	b := newBed(t, func(c *Config) { c.DrainTime = -1 })
+	b.setHosts(startHost(t, greet).addr())
+	b.listener.ListenerFilters = []dataplane.ListenerFilter{&dataplane.ProxyProtocolFilter{}}
+	b.apply()
+	c, d := b.dial().say("PROXY"), b.dial()
+	eventually(t, "two connections", func() bool { return b.listenerStats.PreCxActive.Value() == 2 })
+	b.listener.Hash = 2
+	b.proxy.StatPrefix = "new"
+	b.apply()
+	c.say(" UNKNOWN\r\n").hear("A")
+	if n := b.store.Counter("tcp.new.downstream_cx_total").Value(); n != 1 {
+		t.Errorf("the new chain has %d connections", n)
+	}
+	b.applySnapshot(b.snapshot())
+	for _, x := range []*client{c, d} {
+		if got, then := x.hearOut(); got != "" || then != "end of stream" {
+			t.Errorf("got %q, then %s", got, then)
+		}
+	}
+	b.idle()
+	b.levelsAtZero()
+	if n := b.listenerStats.PreCxActive.Value(); n != 0 {
+		t.Errorf("downstream_pre_cx_active is %d", n)
 	}
 }

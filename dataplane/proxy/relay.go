@@ -196,7 +196,7 @@ loop:
 			f.keep(t, b[m:n])
 			dst.writable = e == 0
 		}
-		if n < len(b) && !src.ended {
+		if n < len(b) && !src.ended && !src.urgent {
 			// A short read has emptied a stream socket (epoll(7)), and its end will be another event.
 			src.readable = false
 		}
