@@ -691,3 +691,41 @@ func TestFilterPhaseOverUpdate(t *testing.T) {
 		t.Errorf("downstream_pre_cx_active is %d", n)
 	}
 }
+
+// TestEndWhileConnecting: lines and counters of ends before the upstream is connected, as recorded from
+// Envoy 1.40.0.
+func TestEndWhileConnecting(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		set   func(*bed)
+		line  string
+		stats map[string]int64
+	}{
+		{"idle", func(b *bed) { b.proxy.IdleTimeout = 100 * time.Millisecond },
+			"- - rx=0 tx=0 code=0 host=- cluster=c attempts=1 reason=- closed=-,Normal,tcp_session_idle_timeout,Normal",
+			map[string]int64{"tcp.t.idle_timeout": 1}},
+		{"duration", func(b *bed) { b.proxy.MaxDuration = 100 * time.Millisecond },
+			"DT DurationTimeout rx=0 tx=0 code=0 host=- cluster=c attempts=1 reason=- closed=-,Normal,max_connection_duration_reached,Normal",
+			map[string]int64{"tcp.t.max_downstream_connection_duration": 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBed(t)
+			b.setHosts(stalled(t))
+			b.proxy.AccessLog = []*accesslog.Log{b.logTo(observedFormat)}
+			c.set(b)
+			b.apply()
+			if got, then := b.dial().hearOut(); got != "" || then != "end of stream" {
+				t.Errorf("got %q, then %s", got, then)
+			}
+			for name, n := range map[string]int64{
+				"cluster.c.upstream_cx_destroy": 1, "cluster.c.upstream_cx_destroy_local": 1, "cluster.c.upstream_cx_total": 1,
+				"cluster.c.upstream_rq_cancelled": 1, "cluster.c.upstream_rq_pending_total": 1,
+				"listener.127.0.0.1_10000.downstream_cx_destroy": 1, "listener.127.0.0.1_10000.downstream_cx_total": 1,
+				"tcp.t.downstream_cx_total": 1,
+			} {
+				c.stats[name] = n
+			}
+			b.checkEnd([]string{c.line}, c.stats)
+		})
+	}
+}

@@ -197,7 +197,11 @@ func (s *Server) retire(r retirement) {
 	match := func(c *conn) bool {
 		return gone[c.chain] || c.chain == nil && !listenerStays && c.ln.newest() == r.old
 	}
-	s.everyWorker(func(w *worker) { w.tcp.drainConns(match, s.cfg.DrainTime, done) })
+	why := reasonChainGone
+	if !listenerStays {
+		why = reasonShutdown
+	}
+	s.everyWorker(func(w *worker) { w.tcp.drainConns(match, why, s.cfg.DrainTime, done) })
 }
 
 // drain is the state of a listener that is being drained. Safe for concurrent use.

@@ -95,9 +95,9 @@ func (t *tcpState) killAll(r reason, match func(*conn) bool) {
 }
 
 // drainConns lets connections of chains that are not in force any more go on for d, then cuts them.
-func (t *tcpState) drainConns(match func(*conn) bool, d time.Duration, done func()) {
+func (t *tcpState) drainConns(match func(*conn) bool, r reason, d time.Duration, done func()) {
 	cut := func() {
-		t.killAll(reasonNone, match)
+		t.killAll(r, match)
 		done()
 	}
 	if d <= 0 {
