@@ -243,7 +243,7 @@ loop:
 	return read|wrote != 0, result
 }
 
-// readLimit is how many bytes may be read at once, by the configured buffer limit of the receiving side.
+// readLimit is how many bytes may be read at once: the buffer limit of the connection they come from.
 func (c *conn) readLimit(f *flow) int {
 	limit := c.ln.cfg.BufferLimit
 	if f == &c.toDown {
@@ -313,6 +313,8 @@ func (c *conn) relay() {
 	switch {
 	case c.toDown.shut && c.toUp.shut:
 		c.finish()
+	case c.toDown.shut && c.up.failed:
+		c.upstreamReset() // behind its end, so that no read would tell
 	case c.toDown.shut && c.toUp.ended:
 		c.beginFlush()
 	case (up || down) && c.chain.cfg.Proxy.CheckDrainClose:

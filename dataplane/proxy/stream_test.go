@@ -239,3 +239,49 @@ func TestUrgentData(t *testing.T) {
 		h.heard("abc" + end)
 	}
 }
+
+// TestBackendResetAfterEnd: a backend may end its direction, and reset the connection later on.
+func TestBackendResetAfterEnd(t *testing.T) {
+	b := newBed(t)
+	b.setHosts(startHost(t, func(h *fakeHost, c *net.TCPConn) {
+		c.CloseWrite()
+		c.Read(make([]byte, 1))
+		c.SetLinger(0)
+	}).addr())
+	b.proxy.AccessLog = []*accesslog.Log{b.logTo("%RESPONSE_FLAGS%")}
+	b.apply()
+	c := b.dial()
+	if got, then := c.hearOut(); got != "" || then != "end of stream" {
+		t.Errorf("got %q, then %s", got, then)
+	}
+	c.say("x")
+	b.idle() // without another byte of the client
+	if l := b.lines(1); l[0] != "UR" {
+		t.Errorf("line %q", l[0])
+	}
+	b.levelsAtZero()
+}
+
+// TestClientVanishesWhileBackendSends: a client that closed for good answers with resets to what still
+// comes; the backend is told.
+func TestClientVanishesWhileBackendSends(t *testing.T) {
+	b := newBed(t)
+	h := startHost(t, func(h *fakeHost, c *net.TCPConn) {
+		if _, err := io.ReadAll(c); err != nil {
+			h.ended(err)
+			return
+		}
+		for {
+			if _, err := c.Write(make([]byte, 4096)); err != nil {
+				h.ended(err)
+				return
+			}
+		}
+	})
+	b.setHosts(h.addr())
+	b.apply()
+	b.dial().say("x").Close()
+	h.told(1)
+	b.idle()
+	b.levelsAtZero()
+}
