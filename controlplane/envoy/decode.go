@@ -219,7 +219,7 @@ func (d *decoder) any(t *tree, p *path) {
 		m := mark{p.field("@type"), nil, url, url.line}
 		d.r.problems = append(d.r.problems, finding{m.at, d.problem(m,
 			fmt.Sprintf("%s: type %q is not known to Guideway; remove what stands here, or correct the type", parentOf(p), url.text),
-			fmt.Sprintf("could not find @type '%s'", url.text))})
+			fmt.Sprintf("Unable to parse JSON as proto (INVALID_ARGUMENT: could not find @type '%s')", url.text))})
 		d.out.WriteString("{}")
 		return
 	}
