@@ -71,9 +71,8 @@ func (r *report) readFile(name string, m proto.Message) {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		r.problems = append(r.problems, finding{nil, model.Problem{
-			File: name, Reason: fmt.Sprintf("cannot read it: %v", errors.Unwrap(err)), Envoy: "Invalid path: " + name,
-		}})
+		refuse("cannot read it: %v", errors.Unwrap(err))
+		r.problems[len(r.problems)-1].Envoy = "Invalid path: " + name
 		return
 	}
 	switch ext := strings.ToLower(filepath.Ext(name)); ext {
@@ -131,7 +130,7 @@ func (r *report) load(boot *bootstrapv3.Bootstrap, o Options) (*model.Config, er
 	if err := r.err(); err != nil {
 		return nil, err
 	}
-	cfg.Warnings = sorted(r.warnings)
+	cfg.Warnings = r.allWarnings()
 	cfg.UnknownFields = r.unknown
 	return cfg, nil
 }
