@@ -57,7 +57,7 @@ type Notes struct {
 func ReadMessage(file string, m proto.Message, rejectUnknown bool) (Notes, error) {
 	r := &report{allowUnknown: !rejectUnknown}
 	r.readFile(file, m)
-	return Notes{sorted(r.warnings), r.unknown}, r.err()
+	return Notes{r.allWarnings(), r.unknown}, r.err()
 }
 
 // translate runs f with a translator for one resource, and collects what it reports.
@@ -72,7 +72,7 @@ func (e Env) translate(m proto.Message, f func(*translator, cursor)) (Notes, err
 	r.checkPacked(nil, m.ProtoReflect(), "")
 	f(t, cursor{r: r})
 	r.checkFields(nil, m.ProtoReflect(), "")
-	return Notes{sorted(r.warnings), r.unknown}, r.err()
+	return Notes{r.allWarnings(), r.unknown}, r.err()
 }
 
 // TranslateCluster checks and translates a cluster that came by xDS. The error is an *Invalid.
