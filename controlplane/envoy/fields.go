@@ -144,7 +144,7 @@ func (r *report) checkFields(p *path, m protoreflect.Message, label string) {
 			}
 		case rejected:
 			if !r.reported(at) {
-				r.fail(at, "", fmt.Sprintf("%s%s is not supported: %s", label, f.fd.Name(), rule.why))
+				r.fail(at, "", fmt.Sprintf("%s%s cannot be used: %s", label, f.fd.Name(), rule.why))
 			}
 		case unheardOf:
 			if !r.reported(at) {

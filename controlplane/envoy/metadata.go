@@ -1,9 +1,9 @@
 package envoy
 
 import (
-	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,8 +95,7 @@ func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 					return
 				}
 			case *structpb.Value_StringValue:
-				var n uint64
-				if _, err := fmt.Sscan(k.StringValue, &n); err == nil {
+				if n, err := strconv.ParseUint(k.StringValue, 0, 64); err == nil {
 					out.HashSeed = n
 					return
 				}
