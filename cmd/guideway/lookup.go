@@ -119,9 +119,7 @@ func lookup(ctx context.Context, config *model.Config, listener, src, dst string
 func (a *answer) pick(proto dataplane.Protocol, policy dataplane.HashPolicy, state controlplane.ClusterState, from, to netip.AddrPort) {
 	c := state.Desired.LB
 	a.Policy = c.Policy.String()
-	if c.HashSourceIP {
-		policy = dataplane.HashPolicy{Kind: dataplane.HashSourceIP}
-	}
+	policy = state.Desired.Settings.HashPolicy(policy)
 	hash, hashed := policy.HashOf(proto, from, to)
 	switch {
 	case !c.Policy.Hashes():
