@@ -215,7 +215,8 @@ func (c cursor) fail(format string, args ...any) {
 
 // failAs adds a problem with the tail of Envoy's own message.
 func (c cursor) failAs(envoy, format string, args ...any) {
-	if !c.r.reported(c.p) {
+	// Once the list is full only their number counts, and looking each up would take its time.
+	if len(c.r.problems) >= maxProblems || !c.r.reported(c.p) {
 		c.r.fail(c.p, envoy, c.prefix()+fmt.Sprintf(format, args...))
 	}
 }
