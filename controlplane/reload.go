@@ -27,12 +27,15 @@ func (c Change) Empty() bool {
 // connections, health and counters. It returns what changed once that is in force.
 func (c *Control) Reload(ctx context.Context, config *model.Config) (Change, error) {
 	var change Change
-	err := fmt.Errorf("reload: the process is shutting down")
+	err := fmt.Errorf("reload: %w", errEnding)
+	select {
+	case <-c.live: // a change during the start waits for its end
+	case <-c.ended:
+		return change, err
+	case <-ctx.Done():
+		return change, ctx.Err()
+	}
 	c.do(func() {
-		if c.starting {
-			err = fmt.Errorf("reload: still starting; the change will be read again")
-			return
-		}
 		change, err = c.difference(ctx, config)
 		if err == nil && c.promote() {
 			c.dirty = true

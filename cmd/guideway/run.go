@@ -52,6 +52,11 @@ func run(cmd *cobra.Command, f *serveFlags) error {
 		return err
 	}
 	main := log.For("main")
+	// The watch begins before the file is read, so that no change falls between.
+	changes, err := watch(cmd.Context(), f)
+	if err != nil {
+		main.Warn("changes of the configuration are not noticed", "reason", err)
+	}
 	config, err := load(f, log)
 	if err == nil && f.mode == "validate" {
 		fmt.Fprintf(cmd.OutOrStdout(), "configuration '%s' OK\n", f.path)
@@ -60,11 +65,26 @@ func run(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return refuse(main, f, err)
 	}
-	if err := serve(cmd.Context(), f, log, config); err != nil {
+	if err := serve(cmd.Context(), f, log, config, changes); err != nil {
 		return refuse(main, f, err)
 	}
 	main.Info("exiting")
 	return nil
+}
+
+// watch sends on the channel when the configuration file has changed. The channel is nil if there is
+// nothing to watch.
+func watch(ctx context.Context, f *serveFlags) (<-chan struct{}, error) {
+	if f.path == "" || f.noWatch || f.mode != "serve" {
+		return nil, nil
+	}
+	changes := make(chan struct{}, 1)
+	return changes, controlplane.Watch(ctx, f.path, func() {
+		select {
+		case changes <- struct{}{}:
+		default: // one is due already, and will read the newest
+		}
+	})
 }
 
 // load reads the configuration and logs what is accepted and not acted on.
@@ -113,7 +133,7 @@ func refuse(log *slog.Logger, f *serveFlags, err error) error {
 }
 
 // serve runs one instance from its first configuration to the signal that ends it.
-func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.Config) error {
+func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.Config, changes <-chan struct{}) error {
 	main := log.For("main")
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -163,11 +183,6 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	defer signal.Stop(signals)
 
 	reload := &reloader{flags: f, log: log, control: control}
-	if f.path != "" && !f.noWatch && f.mode == "serve" {
-		if err := controlplane.Watch(ctx, f.path, func() { reload.now(ctx) }); err != nil {
-			main.Warn("changes of the configuration are not noticed", "reason", err)
-		}
-	}
 
 	ran := make(chan error, 1)
 	go func() { ran <- control.Run(ctx) }()
@@ -181,6 +196,8 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 			if f.mode == "init_only" {
 				quit()
 			}
+		case <-changes:
+			go reload.now(ctx)
 		case <-end:
 			main.Info("shutting down server instance")
 			stop()
