@@ -71,8 +71,9 @@ func (r *report) readFile(name string, m proto.Message) {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		refuse("cannot read it: %v", errors.Unwrap(err))
-		r.problems[len(r.problems)-1].Envoy = "Invalid path: " + name
+		r.problems = append(r.problems, finding{nil, model.Problem{
+			File: name, Reason: fmt.Sprintf("cannot read it: %v", errors.Unwrap(err)), Envoy: "Invalid path: " + name,
+		}})
 		return
 	}
 	switch ext := strings.ToLower(filepath.Ext(name)); ext {

@@ -147,7 +147,7 @@ func yamlError(err error) error {
 		}
 		line, _ = strconv.Atoi(digits[:n])
 	}
-	return &lineError{line, "yaml: " + strings.TrimSpace(s)}
+	return &lineError{line, "not valid YAML: " + strings.TrimSpace(s)}
 }
 
 // yamlReader turns yaml nodes into trees. A nil entry in done is a node being read.
