@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -137,6 +138,8 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	main := log.For("main")
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	// Event loops keep a scheduler slot each while they are busy; one more is for everything else.
+	runtime.GOMAXPROCS(f.workers() + 1)
 
 	statsConfig, err := controlplane.StatsConfig(config.Stats, f.statsTags)
 	if err != nil {
