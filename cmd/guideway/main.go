@@ -71,10 +71,11 @@ keeps existing flows on their backend when the set of backends changes.
 
 A configuration that changes on disk is applied as a difference; one that is invalid is reported and
 changes nothing. Envoy's own flags are accepted; those without a meaning here do nothing.`,
-		Args:              unknownCommand,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		DisableAutoGenTag: true,
+		Args:                       unknownCommand,
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		DisableAutoGenTag:          true,
+		SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.version {
 				return printVersion(cmd.OutOrStdout(), "text")
