@@ -91,7 +91,9 @@ func (t *translator) clusterData(c *clusterv3.Cluster, at cursor) dataplane.Clus
 		}
 		name.warn("the name in stats has a dot, so Prometheus labels hold only the part before it, as in Envoy; set alt_stat_name without dots")
 	}
-	d.ProxyProtocol = transportSocket(c.GetTransportSocket(), at.field("transport_socket"))
+	if !t.managementTLS(c, at) {
+		d.ProxyProtocol = transportSocket(c.GetTransportSocket(), at.field("transport_socket"))
+	}
 	for i, m := range c.GetTransportSocketMatches() {
 		where := at.field("transport_socket_matches").at(i).field("transport_socket")
 		if transportSocket(m.GetTransportSocket(), where) != nil {

@@ -55,7 +55,7 @@ const (
 
 // known are all tables, in the form the walk uses.
 var known = compile(bootstrapFields, listenerFields, filterFields, clusterFields, policyFields,
-	healthFields, assignmentFields, sharedFields)
+	healthFields, assignmentFields, sharedFields, tlsFields)
 
 func compile(tables ...table) map[protoreflect.FullName]map[protoreflect.Name]rule {
 	all := map[protoreflect.FullName]map[protoreflect.Name]rule{}
