@@ -71,6 +71,7 @@ func (c *cluster) checksHealth() bool { return len(c.desired.HealthChecks) > 0 }
 // that stay, and reports whether the set of hosts changed.
 func (c *cluster) assign(a model.Assignment) bool {
 	c.assignment = a
+	c.stale = true
 	hosts := make(map[hostKey]*host, len(c.hosts))
 	changed := false
 	c.eachEndpoint(func(key hostKey, l *model.LocalityEndpoints, e *model.Endpoint) {

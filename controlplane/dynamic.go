@@ -131,6 +131,7 @@ func (c *Control) subscribeClusters() {
 		}
 		return
 	}
+	c.counters.cdsReload = c.counters.cds.Counter("config_reload")
 	if _, err := c.sources.Subscribe(xds.Clusters, sourceOf(c.config.Dynamic.CDS), "", c.counters.cds, w); err != nil {
 		c.Log.For("config").Error("no clusters come by CDS", "reason", err)
 		c.clustersAnswered = true
@@ -148,6 +149,7 @@ func (c *Control) subscribeListeners() {
 		}
 		return
 	}
+	c.counters.lds.Counter("config_reload") // Envoy has it, and never counts it
 	if _, err := c.sources.Subscribe(xds.Listeners, sourceOf(c.config.Dynamic.LDS), "", c.counters.lds, w); err != nil {
 		c.Log.For("config").Error("no listeners come by LDS", "reason", err)
 		c.listenersAnswered = true
@@ -239,7 +241,7 @@ func (w *clusterWatcher) Update(u xds.Update) error {
 		c.Log.For("config").Warn(fmt.Sprintf("cds: cluster '%s' config rejected: %v", r.Name, err))
 	}
 	named := map[string]bool{}
-	changed := false
+	updated := false
 	for _, r := range u.Resources {
 		if named[r.Name] {
 			refuse(r, fmt.Errorf("duplicate cluster %s found", r.Name))
@@ -272,8 +274,9 @@ func (w *clusterWatcher) Update(u xds.Update) error {
 		if r.Version != "" {
 			old.version = r.Version
 		}
-		changed = true
+		updated = true
 	}
+	changed := updated
 	gone := u.Removed
 	if u.Full {
 		gone = c.apiClusters()
@@ -299,7 +302,7 @@ func (w *clusterWatcher) Update(u xds.Update) error {
 	if len(refusal.Refused) > 0 {
 		return refusal
 	}
-	if changed && len(named) > 0 {
+	if updated && c.counters.cdsReload != nil {
 		c.counters.cdsReload.Inc()
 	}
 	return nil
