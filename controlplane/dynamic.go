@@ -238,7 +238,7 @@ func (w *clusterWatcher) Update(u xds.Update) error {
 	refuse := func(r *xds.Resource, err error) {
 		refusal.Refused = append(refusal.Refused, xds.Refused{Name: r.Name, Err: err})
 		c.refused.clusters[r.Name] = &lastTry{time.Now(), u.Version, r.Message, err.Error()}
-		c.Log.For("config").Warn(fmt.Sprintf("cds: cluster '%s' config rejected: %v", r.Name, err))
+		c.Log.For("config").Warn(fmt.Sprintf("cds: cluster '%s' config rejected: %s: %v", r.Name, r.Name, err))
 	}
 	named := map[string]bool{}
 	updated := false

@@ -163,3 +163,131 @@ func compareStats(t *testing.T, n int, step recordedStep, i *instance) {
 		}
 	}
 }
+
+// TestObservedServer replays what a running Envoy was seen to do with go-control-plane's own server: start,
+// changes, the server away and back, the end of everything.
+func TestObservedServer(t *testing.T) {
+	t.Parallel()
+	for _, form := range []struct{ file, api string }{{"xds-sotw.json", "GRPC"}, {"xds-delta.json", "DELTA_GRPC"}} {
+		t.Run(form.api, func(t *testing.T) {
+			t.Parallel()
+			playServer(t, recording(t, form.file)[1:], form.api)
+		})
+	}
+}
+
+func playServer(t *testing.T, steps []recordedStep, api string) {
+	a, b, port := letter(t, "A"), letter(t, "B"), freePort(t)
+	m := newManaged(t, true)
+	c, d := edsCluster(t, "c", ""), edsCluster(t, "d", "")
+	g := staticCluster(t, "g", "127.0.0.1", b)
+	listeners := []proto.Message{tcpListener(t, "l", port, "c", "t")}
+	inA, inB := assignmentOf(t, "c", "127.0.0.1", a), assignmentOf(t, "c", "127.0.0.1", b)
+	ofD := assignmentOf(t, "d", "127.0.0.1", b)
+	last := func() {
+		m.publishVersions([3]string{"2", "3", "1"}, []proto.Message{c, g}, []proto.Message{inB}, listeners)
+	}
+	m.publish("1", []proto.Message{c, d}, []proto.Message{inA, ofD}, listeners)
+	i := start(t, adsBootstrap(m.port, api))
+	do := []func(){
+		func() { until(t, "live", func() bool { return i.control.State().Phase == controlplane.Live }) },
+		func() {
+			m.publishVersions([3]string{"1", "2", "1"}, []proto.Message{c, d}, []proto.Message{inB, ofD}, listeners)
+		},
+		last,
+		func() {
+			m.stop()
+			until(t, "three failures", func() bool { return i.stat("cluster_manager.cds.update_failure") >= 3 })
+		},
+		func() {
+			m.renew()
+			last()
+			m.serve()
+		},
+		func() { m.publishVersions([3]string{"3", "4", "2"}, nil, nil, nil) },
+	}
+	if len(do) != len(steps) {
+		t.Fatalf("%d steps are recorded, the test knows %d", len(steps), len(do))
+	}
+	failures := map[string]int64{}
+	for n, step := range steps {
+		do[n]()
+		until(t, fmt.Sprintf("step %d (%s): a client gets %q", n, step.Step, *step.ClientGets), func() bool { return gets(port) == *step.ClientGets })
+		until(t, fmt.Sprintf("step %d (%s): clusters %v", n, step.Step, step.Clusters), func() bool { return slices.Equal(i.clusters(), step.Clusters) })
+		want := requestsOf(byType(step.Messages))
+		var got []message
+		until(t, fmt.Sprintf("step %d (%s): the requests %+v", n, step.Step, want), func() bool {
+			got = append(got, m.taken()...)
+			return follows(requestsOf(byType(got)), want)
+		})
+		// How often the server could not be reached depends on chance: an attempt and a failure each.
+		for name := range step.Stats {
+			if service, ok := strings.CutSuffix(name, "update_failure"); ok {
+				more := i.stat(name) - step.Stats[name]
+				failures[service] = more
+				step.Stats[name] += more
+			}
+		}
+		for name := range step.Stats {
+			if service, ok := strings.CutSuffix(name, "update_attempt"); ok {
+				if strings.HasPrefix(service, "cluster.c.") {
+					failures[service] = failures["cluster_manager.cds."]
+				}
+				step.Stats[name] += failures[service]
+			}
+		}
+		if n != 3 {
+			compareStats(t, n, step, i)
+		}
+	}
+}
+
+// follows reports whether requests are, type by type, those wanted. One that the next of its type contains
+// may be missing: answers that come together are answered together.
+func follows(got, want []message) bool {
+	for _, kind := range []string{"cds", "eds", "lds"} {
+		var w, g []message
+		for _, m := range want {
+			if m.Type == kind {
+				w = append(w, m)
+			}
+		}
+		for _, m := range got {
+			if m.Type == kind {
+				g = append(g, m)
+			}
+		}
+		for len(w) > len(g) && len(w) > 1 && slices.Equal(w[0].Names, w[1].Names) && w[0].Event == "request" {
+			w = w[1:]
+		}
+		if kind == "eds" && len(w) == 1 && len(g) == 1 && w[0].Event == "request" && len(w[0].Names) == 0 {
+			// An end of the subscription may know the server's own word of it already.
+			g[0].Nonce, g[0].Version = w[0].Nonce, w[0].Version
+		}
+		if !reflect.DeepEqual(w, g) {
+			return false
+		}
+	}
+	return true
+}
+
+// byType writes nonces as the number of the response among those of its type since the row's begin, or
+// as "former" for one of an earlier row: between types the order may vary.
+func byType(all []message) []message {
+	count := map[string]int{}
+	number := map[string]string{}
+	var out []message
+	for _, m := range all {
+		if strings.HasSuffix(m.Event, "response") {
+			count[m.Type]++
+			number[m.Nonce] = fmt.Sprint(m.Type, " ", count[m.Type])
+		} else if m.Nonce != "" {
+			if number[m.Nonce] == "" {
+				number[m.Nonce] = "former"
+			}
+			m.Nonce = number[m.Nonce]
+		}
+		out = append(out, m)
+	}
+	return out
+}
