@@ -194,6 +194,8 @@ func (c *Control) settle(ctx context.Context) error {
 	case c.dirty:
 		c.dirty = false
 		_ = c.apply(ctx) // reports what fails
+	case c.unseen:
+		c.publish()
 	}
 	return nil
 }

@@ -298,6 +298,7 @@ func (w *clusterWatcher) Update(u xds.Update) error {
 	}
 	c.unsaved = c.unsaved || changed
 	c.clusterVersion = u.Version
+	c.unseen = true
 	c.dirty = c.dirty || changed
 	if len(refusal.Refused) > 0 {
 		return refusal
@@ -390,7 +391,7 @@ func (w *listenerWatcher) Update(u xds.Update) error {
 			continue // static listeners cannot be changed by LDS
 		}
 		if r.Err != nil {
-			if ok, err := c.takeReadiness(r); ok {
+			if ok, err := c.takeReadiness(r, u.Version); ok {
 				if err != nil {
 					c.counters.listenerCreateFailure.Inc()
 					refuse(r, err)
@@ -409,24 +410,28 @@ func (w *listenerWatcher) Update(u xds.Update) error {
 			continue
 		}
 		c.notes(r)
-		delete(c.refused.listeners, r.Name)
 		switch {
 		case at < 0:
 			next = append(next, c.limited(r.Listener))
 		case next[at].Hash == r.Listener.Hash:
+			delete(c.refused.listeners, r.Name)
 			continue
 		default:
 			next[at] = c.limited(r.Listener)
 		}
 		added[r.Name] = r
 	}
-	failed := c.changeListeners(next, u.Version)
-	for _, f := range failed {
+	for _, f := range c.changeListeners(next, u.Version) {
 		if r := added[f.Name]; r != nil {
 			refuse(r, f.Err)
+			delete(added, f.Name)
 		}
 	}
+	for name := range added {
+		delete(c.refused.listeners, name)
+	}
 	c.listenerVersion = u.Version
+	c.unseen = true
 	c.unsaved = true
 	if len(refusal.Refused) > 0 {
 		return refusal
@@ -479,7 +484,7 @@ func (c *Control) changeListeners(next []*model.Listener, version string) []data
 		}
 	}
 	c.countListeners(before, c.listeners, version)
-	c.publish()
+	c.unseen = true
 	return failed
 }
 

@@ -75,7 +75,7 @@ func (c *Control) beginEDS(cl *cluster) {
 	}
 	c.subscribeEDS(cl)
 	if kept := c.restored.endpoints[resourceName(cl.desired)]; kept != nil && c.restored.inUse && cl.eds.message == nil {
-		c.assigned(cl, kept)
+		c.assigned(cl, kept, "")
 	}
 }
 
@@ -91,9 +91,12 @@ func (c *Control) subscribeEDS(cl *cluster) {
 }
 
 // assigned takes endpoints that have come by EDS.
-func (c *Control) assigned(cl *cluster, r *xds.Resource) {
-	equal := cl.known && cl.eds.message != nil && reflect.DeepEqual(cl.assignment, r.Assignment)
-	cl.eds.message, cl.eds.version, cl.eds.assignment, cl.eds.cached = r.Message, r.Version, r.Assignment, nil
+func (c *Control) assigned(cl *cluster, r *xds.Resource, version string) {
+	equal := cl.known && cl.eds.message != nil && (cl.eds.message == r.Message || reflect.DeepEqual(cl.assignment, r.Assignment))
+	if r.Version != "" {
+		version = r.Version
+	}
+	cl.eds.message, cl.eds.version, cl.eds.assignment, cl.eds.cached = r.Message, version, r.Assignment, nil
 	c.staleAfter(cl)
 	if equal {
 		cl.stats.UpdateNoRebuild.Inc()
@@ -148,7 +151,7 @@ func (w *endpointWatcher) Update(u xds.Update) error {
 	}
 	r := u.Resources[0]
 	w.c.notes(r)
-	w.c.assigned(cl, r)
+	w.c.assigned(cl, r, u.Version)
 	w.c.unsaved = true
 	return nil
 }
@@ -179,6 +182,6 @@ func (w *endpointWatcher) Unreachable() {
 	}
 	if kept := w.c.restored.endpoints[resourceName(w.cl.desired)]; kept != nil {
 		w.c.Log.For("config").Warn(fmt.Sprintf("the server cannot be reached: cluster '%s' uses the endpoints stored in the state directory", w.cl.desired.Settings.Name))
-		w.c.assigned(w.cl, kept)
+		w.c.assigned(w.cl, kept, "")
 	}
 }

@@ -30,7 +30,7 @@ type readinessListener struct {
 }
 
 // takeReadiness serves a listener if it is of that shape, and reports whether it is.
-func (c *Control) takeReadiness(r *xds.Resource) (ok bool, err error) {
+func (c *Control) takeReadiness(r *xds.Resource, version string) (ok bool, err error) {
 	m, _ := r.Message.(*listenerv3.Listener)
 	spec, ok := envoy.ReadReadiness(m)
 	if !ok {
@@ -56,7 +56,7 @@ func (c *Control) takeReadiness(r *xds.Resource) (ok bool, err error) {
 		}
 		return true, fmt.Errorf("cannot bind '%s': %w", spec.Address, err)
 	}
-	n := &readinessListener{Readiness: spec, source: m, version: r.Version, at: time.Now()}
+	n := &readinessListener{Readiness: spec, source: m, version: version, at: time.Now()}
 	n.addr, _ = netip.ParseAddrPort(l.Addr().String())
 	n.server = &http.Server{Handler: c.readinessHandler(spec), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = n.server.Serve(l) }() // ends with the server

@@ -108,6 +108,7 @@ func (c *Control) phase(p Phase) {
 
 // publish renews what others see.
 func (c *Control) publish() {
+	c.unseen = false
 	s := *c.state.Load()
 	s.Config, s.Node, s.Generation = c.config, c.config.Node, c.generation
 	s.Listeners = c.listeners

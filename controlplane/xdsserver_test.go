@@ -121,3 +121,10 @@ func (m *managed) publishVersions(versions [3]string, clusters, endpoints, liste
 		m.Fatal(err)
 	}
 }
+
+// seen returns the messages since the last call of taken.
+func (m *managed) seen() []message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]message(nil), m.messages...)
+}

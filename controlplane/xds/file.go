@@ -100,7 +100,7 @@ func (f *fileSource) read() (*Response, error) {
 	if m.TypeUrl == "" {
 		m.TypeUrl = f.sub.typ.URL()
 	}
-	r := p.sotw(m)
+	r := p.sotw(m, &memo{})
 	if r.URL != f.sub.typ.URL() {
 		r.Err = &foreignType{got: r.URL, want: f.sub.typ.URL()}
 	}

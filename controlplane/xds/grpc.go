@@ -199,6 +199,8 @@ type grpcStream struct {
 	handler Handler
 	cancel  context.CancelFunc
 
+	memo memo
+
 	mu   sync.Mutex
 	out  []*Request
 	more chan struct{}
@@ -303,7 +305,7 @@ func (s *grpcStream) read(stream grpc.ClientStream) (*Response, error) {
 	if err := stream.RecvMsg(m); err != nil {
 		return nil, err
 	}
-	return s.server.client.parser.sotw(m), nil
+	return s.server.client.parser.sotw(m, &s.memo), nil
 }
 
 // detail is how a refusal goes over the wire. Envoy sends code INTERNAL; servers look at the message.
@@ -334,21 +336,27 @@ func deltaRequest(r *Request, node *corev3.Node) *discoveryv3.DeltaDiscoveryRequ
 }
 
 // sotw reads a state-of-the-world response.
-func (p *parser) sotw(m *discoveryv3.DiscoveryResponse) *Response {
+func (p *parser) sotw(m *discoveryv3.DiscoveryResponse, before *memo) *Response {
 	r := &Response{URL: m.GetTypeUrl(), Version: m.GetVersionInfo(), Nonce: m.GetNonce(), ControlPlane: m.GetControlPlane().GetIdentifier()}
 	t, ok := typeOf(r.URL)
 	if !ok {
 		return r
 	}
+	if env := p.env.Load(); before.env != env {
+		*before = memo{env: env}
+	}
+	parsed := make(map[uint64]known, len(m.GetResources()))
+	defer func() { before.last[t] = parsed }()
 	for _, a := range m.GetResources() {
-		x, err := p.unpack(t, a)
-		if err != nil {
-			r.Err = fmt.Errorf("%w in DiscoveryResponse of version %q", err, r.Version)
-			return r
+		key, x := before.recall(t, a)
+		if x == nil {
+			var err error
+			if x, err = p.unpack(t, a); err != nil {
+				r.Err = fmt.Errorf("%w in DiscoveryResponse of version %q", err, r.Version)
+				return r
+			}
 		}
-		if x.Version == "" {
-			x.Version = r.Version
-		}
+		parsed[key] = known{a, x}
 		r.Resources = append(r.Resources, x)
 	}
 	return r

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -166,6 +168,27 @@ func (p *parser) unwrap(t Type, w *discoveryv3.Resource) (*Resource, error) {
 	r.Version = w.GetVersion()
 	r.TTL = w.GetTtl().AsDuration()
 	return r, nil
+}
+
+// memo remembers what a stream's resources were parsed to, by their bytes: a state-of-the-world server
+// sends all of a type when one changes. It belongs to the stream's goroutine.
+type memo struct {
+	env  *envoy.Env // what they were checked against
+	last [types]map[uint64]known
+}
+
+type known struct {
+	packed   *anypb.Any
+	resource *Resource
+}
+
+// recall returns what equal bytes were parsed to, nil if there were none in the last response of the type.
+func (m *memo) recall(t Type, a *anypb.Any) (uint64, *Resource) {
+	key := xxhash.Sum64(a.GetValue())
+	if k, ok := m.last[t][key]; ok && k.packed.GetTypeUrl() == a.GetTypeUrl() && bytes.Equal(k.packed.GetValue(), a.GetValue()) {
+		return key, k.resource
+	}
+	return key, nil
 }
 
 // foreignType is the error of a response with a resource of another type, of which nothing is taken.
