@@ -72,7 +72,8 @@ type Control struct {
 	warned                          map[string]bool
 	readiness                       map[string]*readinessListener
 	restored                        restored
-	unsaved                         bool
+	unsaved                         bool // what has come is to be stored
+	unseen                          bool // it is to be published
 	saver                           *xds.Store
 
 	state atomic.Pointer[State]
