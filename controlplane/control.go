@@ -70,7 +70,7 @@ type Control struct {
 	refused                         refused
 	failed                          []dataplane.ListenerFailure // of the last apply, by LDS
 	warned                          map[string]bool
-	readiness                       map[string]*readinessListener
+	http                            map[string]*httpServer
 	restored                        restored
 	unsaved                         bool // what has come is to be stored
 	unseen                          bool // it is to be published
@@ -97,7 +97,7 @@ func New(o Options) *Control {
 		starting:        true,
 		refused:         refused{clusters: map[string]*lastTry{}, listeners: map[string]*lastTry{}},
 		warned:          map[string]bool{},
-		readiness:       map[string]*readinessListener{},
+		http:            map[string]*httpServer{},
 	}
 	c.counters.bind(o.Stats)
 	c.state.Store(&State{Phase: PreInitializing, Started: time.Now(), Config: o.Config, Node: o.Config.Node})
@@ -112,6 +112,7 @@ func (c *Control) Run(ctx context.Context) error {
 	c.ctx = ctx
 	defer close(c.ended)
 	defer c.stopClusters()
+	defer c.endAllHTTP()
 	if err := c.restore(); err != nil {
 		c.Log.For("config").Warn("the stored state is not used", "reason", err)
 	}

@@ -88,7 +88,7 @@ func (k *counters) phase(p Phase) {
 func (k *counters) publish(c *Control) {
 	k.activeClusters.Set(int64(len(c.clusters)))
 	k.warmingClusters.Set(int64(len(c.warming)))
-	k.listenersActive.Set(int64(len(c.listeners) + len(c.readiness)))
+	k.listenersActive.Set(int64(len(c.listeners) + len(c.http)))
 	k.generation.Set(int64(c.generation))
 }
 

@@ -93,8 +93,14 @@ func (p *Process) dumpListeners(s *State, dump *adminv3.ListenersConfigDump) {
 			Listener: packed(l.Source), LastUpdated: timestamppb.New(at),
 		})
 	}
-	for _, r := range s.Readiness {
-		dynamic(r.Status.Name, r.Version, r.Source, r.Updated)
+	for _, h := range s.HTTP {
+		if h.AddedViaAPI {
+			dynamic(h.Status.Name, h.Version, h.Source, h.Updated)
+			continue
+		}
+		dump.StaticListeners = append(dump.StaticListeners, &adminv3.ListenersConfigDump_StaticListener{
+			Listener: packed(h.Source), LastUpdated: timestamppb.New(h.Updated),
+		})
 	}
 	for _, name := range sortedNames(s.RefusedListeners) {
 		if !known[name] {

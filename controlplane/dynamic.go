@@ -314,7 +314,12 @@ type listenerWatcher struct{ c *Control }
 
 // Holds implements xds.Holder.
 func (w *listenerWatcher) Holds() int {
-	n := len(w.c.readiness)
+	n := 0
+	for _, h := range w.c.http {
+		if h.api {
+			n++
+		}
+	}
 	for _, l := range w.c.listeners {
 		if l.AddedViaAPI {
 			n++
@@ -367,9 +372,9 @@ func (w *listenerWatcher) Update(u xds.Update) error {
 			next = append(next, l)
 		}
 	}
-	for name := range c.readiness {
-		if gone(name) {
-			c.endReadiness(name)
+	for name, h := range c.http {
+		if h.api && gone(name) {
+			c.endHTTP(name)
 			c.counters.listenerRemoved.Inc()
 		}
 	}
@@ -391,7 +396,7 @@ func (w *listenerWatcher) Update(u xds.Update) error {
 			continue // static listeners cannot be changed by LDS
 		}
 		if r.Err != nil {
-			if ok, err := c.takeReadiness(r, u.Version); ok {
+			if ok, err := c.takeHTTP(r, u.Version); ok {
 				if err != nil {
 					c.counters.listenerCreateFailure.Inc()
 					refuse(r, err)
@@ -511,6 +516,9 @@ func (c *Control) splitFailures(err error) (dynamic []dataplane.ListenerFailure,
 // goLive ends the start: everything comes into force and listeners accept.
 func (c *Control) goLive(ctx context.Context) error {
 	if err := c.apply(ctx); err != nil {
+		return err
+	}
+	if err := c.staticHTTP(); err != nil {
 		return err
 	}
 	c.starting, c.dirty = false, false

@@ -89,8 +89,8 @@ func (p *Process) Clusters() []admin.Cluster {
 // Listeners implements admin.State.
 func (p *Process) Listeners() []dataplane.ListenerStatus {
 	list := p.Dataplane.Listening()
-	for _, r := range p.State().Readiness {
-		list = append(list, r.Status)
+	for _, h := range p.State().HTTP {
+		list = append(list, h.Status)
 	}
 	return list
 }

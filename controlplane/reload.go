@@ -98,6 +98,11 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 		}
 	}
 	c.listenerDifference(config.Listeners, &change)
+	if !c.starting {
+		if err := c.staticHTTP(); err != nil {
+			c.Log.For("config").Error("not all of the change is in force", "reason", err)
+		}
+	}
 	c.takeRuntime()
 	if !change.Empty() {
 		c.dirty = true

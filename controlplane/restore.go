@@ -84,8 +84,10 @@ func (c *Control) save() {
 			add(&state.Listeners, l.Name, c.listenerChanges[l.Name].version, l.Source)
 		}
 	}
-	for _, name := range sortedNames(c.readiness) {
-		add(&state.Listeners, name, c.readiness[name].version, c.readiness[name].source)
+	for _, name := range sortedNames(c.http) {
+		if h := c.http[name]; h.api {
+			add(&state.Listeners, name, h.version, h.Source)
+		}
 	}
 	c.saver.Save(state)
 }

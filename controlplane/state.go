@@ -44,8 +44,8 @@ type State struct {
 	// Warming are clusters that wait for their hosts; those that will replace an active one are among
 	// them.
 	Warming []ClusterState
-	// Readiness are the HTTP listeners that only tell whether the process takes traffic.
-	Readiness []ReadinessState
+	// HTTP are the listeners that the process answers itself.
+	HTTP []HTTPState
 	// ClustersVersion and ListenersVersion are those of the last answers by CDS and LDS.
 	ClustersVersion, ListenersVersion string
 	// RefusedClusters and RefusedListeners hold what was refused last, by name.
@@ -56,12 +56,14 @@ type State struct {
 	Generation uint64
 }
 
-// ReadinessState is one HTTP listener that only tells whether the process takes traffic.
-type ReadinessState struct {
-	Status  dataplane.ListenerStatus
-	Source  proto.Message
-	Version string
-	Updated time.Time
+// HTTPState is one listener that the process answers itself.
+type HTTPState struct {
+	Status dataplane.ListenerStatus
+	Source proto.Message
+	// Version is "" for a static one.
+	Version     string
+	AddedViaAPI bool
+	Updated     time.Time
 }
 
 // RefusedState is a resource whose last update was refused.
@@ -120,7 +122,7 @@ func (c *Control) publish() {
 			s.ListenerVersion[name] = change.version
 		}
 	}
-	s.Clusters, s.Warming, s.Readiness = nil, nil, nil
+	s.Clusters, s.Warming, s.HTTP = nil, nil, nil
 	for _, name := range sortedNames(c.clusters) {
 		if cl := c.clusters[name]; cl.current != nil {
 			s.Clusters = append(s.Clusters, cl.view())
@@ -129,9 +131,9 @@ func (c *Control) publish() {
 	for _, name := range sortedNames(c.warming) {
 		s.Warming = append(s.Warming, c.warming[name].view())
 	}
-	for _, name := range sortedNames(c.readiness) {
-		n := c.readiness[name]
-		s.Readiness = append(s.Readiness, ReadinessState{n.status(name), n.source, n.version, n.at})
+	for _, name := range sortedNames(c.http) {
+		n := c.http[name]
+		s.HTTP = append(s.HTTP, HTTPState{n.status(), n.Source, n.version, n.api, n.at})
 	}
 	s.ClustersVersion, s.ListenersVersion = c.clusterVersion, c.listenerVersion
 	s.RefusedClusters, s.RefusedListeners = refusedView(c.refused.clusters), refusedView(c.refused.listeners)

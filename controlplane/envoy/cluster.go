@@ -32,6 +32,14 @@ func (t *translator) cluster(c *clusterv3.Cluster, at cursor) *model.Cluster {
 		SettingsHash:               hashMessage(c, "load_assignment"),
 		ContentHash:                hashMessage(c),
 	}
+	if name := t.boot.GetClusterManager().GetLocalClusterName(); name != "" && name == c.GetName() {
+		// No traffic goes to the cluster that this process belongs to, so its zones route nothing.
+		for i := range c.GetLoadBalancingPolicy().GetPolicies() {
+			t.r.skip(at.field("load_balancing_policy").field("policies").at(i).field("typed_extension_config").field("typed_config").
+				field("locality_lb_config").field("zone_aware_lb_config").p)
+		}
+		t.r.skip(at.field("common_lb_config").field("zone_aware_lb_config").p)
+	}
 	m.Guideway = clusterSettings(c.GetMetadata(), at)
 	m.Settings.UDPDraining = m.Guideway.UDPDraining
 	m.Settings.RandomHash = m.Guideway.RandomHash

@@ -60,6 +60,11 @@ func ReadMessage(file string, m proto.Message, rejectUnknown bool) (Notes, error
 	return Notes{r.allWarnings(), r.unknown}, r.err()
 }
 
+func bootOf(c *model.Config) *bootstrapv3.Bootstrap {
+	boot, _ := c.Source.(*bootstrapv3.Bootstrap)
+	return boot
+}
+
 // translate runs f with a translator for one resource, and collects what it reports.
 func (e Env) translate(m proto.Message, f func(*translator, cursor)) (Notes, error) {
 	return e.translateChecking(m, f)
@@ -69,8 +74,7 @@ func (e Env) translate(m proto.Message, f func(*translator, cursor)) (Notes, err
 // looking at.
 func (e Env) translateChecking(checked proto.Message, f func(*translator, cursor)) (Notes, error) {
 	r := &report{allowUnknown: !e.RejectUnknown}
-	boot, _ := e.Config.Source.(*bootstrapv3.Bootstrap)
-	t := newTranslator(r, boot, e.IgnoreFilters)
+	t := newTranslator(r, bootOf(e.Config), e.IgnoreFilters)
 	t.api = true
 	t.seed = e.Config.Guideway.HashSeed
 	t.runtime = mergedRuntime(e.Config.Runtime)
