@@ -29,6 +29,9 @@ type cluster struct {
 	detector *health.Detector // the same, nil without
 	checker  *health.Checker  // nil without active checks
 	stopDNS  func()           // nil without DNS
+	eds      *edsState        // nil without EDS
+	// version is that of the cluster's resource, "" for a static one.
+	version string
 	// known is set once discovery has said something; closed once the cluster has ended.
 	known, closed bool
 
@@ -36,8 +39,9 @@ type cluster struct {
 	states map[*dataplane.HostState]*host // the same, by their states
 	// assignment is what discovery found last, addresses resolved.
 	assignment model.Assignment
-	// current is the version in the newest snapshot.
+	// current is the version in the newest snapshot; stale is set when something changed since.
 	current *dataplane.Cluster
+	stale   bool
 	// updated is when the desired state came, changed when current did; disruption is what that moved.
 	updated, changed time.Time
 	disruption       *Disruption
@@ -67,6 +71,7 @@ func (c *cluster) checksHealth() bool { return len(c.desired.HealthChecks) > 0 }
 // that stay, and reports whether the set of hosts changed.
 func (c *cluster) assign(a model.Assignment) bool {
 	c.assignment = a
+	c.stale = true
 	hosts := make(map[hostKey]*host, len(c.hosts))
 	changed := false
 	c.eachEndpoint(func(key hostKey, l *model.LocalityEndpoints, e *model.Endpoint) {
@@ -184,6 +189,10 @@ func (c *cluster) eachEndpoint(f func(hostKey, *model.LocalityEndpoints, *model.
 // build makes the version of the cluster for the next snapshot. It returns the version in force if
 // nothing changed.
 func (c *cluster) build() (*dataplane.Cluster, error) {
+	if !c.stale && c.current != nil {
+		return c.current, nil
+	}
+	c.stale = false
 	in, hosts := c.hostSets()
 	if c.current != nil && c.current.Incarnation == c.incarnation && slices.Equal(c.current.Hosts, hosts) &&
 		c.tables.Same(in) {

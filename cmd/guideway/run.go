@@ -98,9 +98,6 @@ func load(f *serveFlags, log *logging.Log) (*model.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := controlplane.CanServe(config); err != nil && f.mode != "validate" {
-		return nil, err
-	}
 	for _, w := range config.Warnings {
 		log.For("config").Warn(w.Error())
 	}
@@ -159,6 +156,10 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	control := controlplane.New(controlplane.Options{
 		Config: config, Stats: store, Log: log, Files: files, Dataplane: plane,
 		DrainTime: time.Duration(f.drainTime) * time.Second, Workers: f.workers(),
+		Dynamic: controlplane.DynamicOptions{
+			RejectUnknown: f.rejectDynamic, IgnoreUnknown: f.ignoreDynamic, IgnoreFilters: f.ignoreFilters,
+			StateDir: f.stateDir, Version: buildOf().envoyForm(),
+		},
 	})
 
 	end := make(chan struct{})

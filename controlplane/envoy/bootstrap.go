@@ -108,6 +108,11 @@ func (t *translator) listeners(b *bootstrapv3.Bootstrap, cfg *model.Config, at c
 			}
 			names[name] = true
 		}
+		if m, ok := t.httpListener(l); ok {
+			cfg.HTTP = append(cfg.HTTP, m)
+			t.r.skip(here.p)
+			continue
+		}
 		m := t.listener(l, here)
 		if m == nil {
 			continue
