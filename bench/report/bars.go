@@ -64,7 +64,7 @@ func (b Bars) draw() (*vgsvg.Canvas, error) {
 			y := float64(n-1-at) + group/2 - width*(float64(i)+0.5)
 			r.points = append(r.points, plotter.XY{X: v, Y: y})
 			labels.XYs = append(labels.XYs, plotter.XY{X: v, Y: y})
-			labels.Labels = append(labels.Labels, Column{Format: b.Format}.cell(v))
+			labels.Labels = append(labels.Labels, Column{Format: b.Format}.Cell(v))
 			largest = max(largest, v)
 		}
 		if b.Marks != nil {

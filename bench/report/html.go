@@ -40,7 +40,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 			for _, cells := range t.Rows {
 				row := make([]string, len(t.Columns))
 				for k, c := range t.Columns {
-					row[k] = c.cell(cells[k])
+					row[k] = c.Cell(cells[k])
 				}
 				t.Cells = append(t.Cells, row)
 			}

@@ -73,8 +73,8 @@ func (f Format) unit() string {
 // left says whether cells stand at the left of their column.
 func (f Format) left() bool { return f == Text }
 
-// cell is a cell as a person reads it.
-func (c Column) cell(v any) string {
+// Cell is a cell as a person reads it.
+func (c Column) Cell(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "–"

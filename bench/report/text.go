@@ -38,7 +38,7 @@ func (t *Table) pretty() table.Writer {
 	for _, cells := range t.Rows {
 		row := table.Row{}
 		for i, c := range t.Columns {
-			row = append(row, c.cell(cells[i]))
+			row = append(row, c.Cell(cells[i]))
 		}
 		p.AppendRow(row)
 	}
