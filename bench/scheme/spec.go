@@ -68,7 +68,7 @@ func Default() []Scheme {
 	var out []Scheme
 	for _, spec := range []string{
 		"modulo", "ring:v=1", "ring:v=16", "ring:v=100", "ring:v=200", "ketama", "nginx", "envoy-ring", "rendezvous",
-		"jump", "jump-indirect", "bounded-ring", "bounded-maglev", "redis-slots", "maglev", "maglev:m=655373",
+		"jump", "jump-indirect", "bounded-ring:v=16", "bounded-maglev", "redis-slots", "maglev", "maglev:m=655373",
 	} {
 		s, err := Parse(spec)
 		if err != nil {

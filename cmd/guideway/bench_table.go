@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/guideway/guideway/bench/report"
-	"github.com/guideway/guideway/bench/table"
+	"github.com/guideway/guideway/bench/tablecost"
 )
 
 func newBenchTable() *cobra.Command {
 	var f reportFlags
 	var sizes []uint
-	plan := table.Plan{Target: table.Userspace}
+	plan := tablecost.Plan{Target: tablecost.Userspace}
 	cmd := &cobra.Command{
 		Use:   "table",
 		Short: "Measure the time to build tables and put them in force, and their memory",
@@ -28,7 +28,7 @@ func newBenchTable() *cobra.Command {
 			return interrupted(cmd, func(cmd *cobra.Command) error {
 				show, end := report.Progress(os.Stderr, "building tables")
 				plan.Progress, plan.Clock = show, monotonic()
-				results, err := table.Run(cmd.Context(), plan)
+				results, err := tablecost.Run(cmd.Context(), plan)
 				end()
 				if err != nil {
 					return err
