@@ -165,7 +165,8 @@ func (p *planner) chosen(c Change) []int {
 	var ids []int
 	for _, addr := range c.Hosts {
 		id := p.find(addr)
-		if id < 0 || !p.members[id].placed {
+		// What is drained can still be removed.
+		if id < 0 || !p.members[id].placed && !(c.Kind == "remove" && p.members[id].serves) {
 			p.fail("%s: there is no backend %v", c.Kind, addr)
 			return nil
 		}

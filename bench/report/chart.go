@@ -7,6 +7,7 @@ import (
 	"image/color"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -43,7 +44,7 @@ var palette = []struct {
 	{"--s7", "#6b6b6b", "#a6a6a6"},
 	{"--ink", "#1b1f24", "#e6e8eb"},
 	{"--soft", "#5a626b", "#a3abb5"},
-	{"--grid", "#dfe3e8", "#363c44"},
+	{"--grid", "#d5dbe1", "#3a414a"},
 }
 
 // seriesColors is how many of the palette are for series.
@@ -83,12 +84,32 @@ func SVG(c Chart) ([]byte, error) {
 	return []byte(text[:at] + "<style>" + themeCSS("svg") + "</style>" + text[at:]), nil
 }
 
-// preamble is what stands before the svg element.
+// What the plot library writes: all up to the svg element, texts with their
+// position, style and content, colours, comments.
 var (
 	preamble = regexp.MustCompile(`(?s)^.*?<svg[^>]*viewBox="([^"]*)"[^>]*>`)
+	texts    = regexp.MustCompile(`(?s)<text ([^>]*?)\s*style="[^"]*font-size:([0-9.]+)px;([^"]*)">([^<]*)</text>`)
 	paints   = regexp.MustCompile(`(?i)#[0-9a-f]{6}\b`)
 	comments = regexp.MustCompile(`(?s)<!--.*?-->`)
 )
+
+// fixText gives a text the width that the layout reckons with, so that it fits in
+// whatever font the viewer has.
+func fixText(element string) string {
+	part := texts.FindStringSubmatch(element)
+	content := html.UnescapeString(part[4])
+	if strings.TrimSpace(content) == "" {
+		return ""
+	}
+	size, err := strconv.ParseFloat(part[2], 64)
+	if err != nil {
+		return element
+	}
+	face := font.DefaultCache.Lookup(font.Font{Typeface: plot.DefaultFont.Typeface, Variant: "Sans"}, vg.Length(size))
+	width := face.Width(content)
+	return fmt.Sprintf(`<text %s textLength="%.1f" lengthAdjust="spacingAndGlyphs" style="font:%spx 'Liberation Sans',Arial,Helvetica,sans-serif;%s">%s</text>`,
+		part[1], width.Points(), part[2], part[3], part[4])
+}
 
 // inlineSVG returns the plot as an element to be put where the palette is set.
 func inlineSVG(c Chart) (string, error) {
@@ -111,7 +132,7 @@ func inlineSVG(c Chart) (string, error) {
 	text = fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="%s" width="%.0f" height="%.0f" role="img" aria-label="%s"><title>%s</title>`,
 		box[1], width*pixels, height*pixels, title, title) + text[len(box[0]):]
 	text = comments.ReplaceAllString(text, "")
-	text = strings.ReplaceAll(text, "font-family:Liberation Sans;font-variant:normal", "font-family:Liberation Sans,Arial,Helvetica,sans-serif")
+	text = texts.ReplaceAllStringFunc(text, fixText)
 	return paints.ReplaceAllStringFunc(text, func(hex string) string {
 		for _, p := range palette {
 			if strings.EqualFold(hex, p.light) {
@@ -124,14 +145,15 @@ func inlineSVG(c Chart) (string, error) {
 
 const (
 	pixels     = 4.0 / 3 // of CSS, in a point
-	chartWidth = 570 * vg.Length(1)
-	textSize   = font.Length(10)
+	chartWidth = vg.Length(450)
+	textSize   = vg.Length(10)
+	labelSize  = vg.Length(9)
 )
 
 // newPlot returns an empty plot in the house's style.
 func newPlot(title, x, y string) *plot.Plot {
 	p := plot.New()
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = nil // the page's
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
 	p.Title.TextStyle.Font.Size, p.Title.Padding = 12, 6
 	p.Title.TextStyle.Font.Variant, p.Title.TextStyle.Color = "Sans", paint("--ink")
@@ -147,7 +169,7 @@ func newLegend() plot.Legend {
 	l := plot.NewLegend()
 	l.Left, l.Top = true, true
 	l.TextStyle.Font.Size, l.TextStyle.Font.Variant, l.TextStyle.Color = textSize, "Sans", paint("--ink")
-	l.ThumbnailWidth, l.Padding = 18, 3
+	l.ThumbnailWidth, l.Padding = 18, 5
 	return l
 }
 
@@ -169,17 +191,24 @@ func render(p *plot.Plot, l *plot.Legend, height vg.Length, beside bool) *vgsvg.
 	return svg
 }
 
-// ticks are labelled by a format; minor ones are dropped.
+// ticks are the multiples of 1, 2 or 5 times a power of ten that make at most
+// seven, labelled by a format.
 type ticks struct {
 	label func(float64) string
 }
 
 func (t ticks) Ticks(min, max float64) []plot.Tick {
-	var out []plot.Tick
-	for _, tick := range (plot.DefaultTicks{}).Ticks(min, max) {
-		if !tick.IsMinor() {
-			out = append(out, plot.Tick{Value: tick.Value, Label: t.label(tick.Value)})
+	const most = 7
+	power := math.Pow(10, math.Floor(math.Log10((max-min)/most)))
+	step := power
+	for _, m := range []float64{1, 2, 5, 10} {
+		if step = m * power; (max-min)/step <= most {
+			break
 		}
+	}
+	var out []plot.Tick
+	for i := math.Ceil(min/step - 1e-9); i*step <= max+step*1e-9; i++ {
+		out = append(out, plot.Tick{Value: i * step, Label: t.label(i * step)})
 	}
 	return out
 }

@@ -81,6 +81,9 @@ func (l Lines) draw() (*vgsvg.Canvas, error) {
 	if p.Y.Min == p.Y.Max {
 		p.Y.Max++
 	}
+	if !l.LogY {
+		p.Y.Max += (p.Y.Max - p.Y.Min) / 50 // lines at the top are as thick as others
+	}
 	if l.XTicks != nil {
 		constant := make(plot.ConstantTicks, len(l.XTicks))
 		for i, t := range l.XTicks {
