@@ -48,7 +48,7 @@ func (b Bars) draw() (*vgsvg.Canvas, error) {
 	n := len(b.Names)
 	const group = 0.76 // of the distance between names
 	width := group / float64(len(b.Series))
-	thick := vg.Length(max(10, 26*width))
+	thick := vg.Length(max(11, 26*width))
 	row := thick * vg.Length(len(b.Series)) / group
 	legend := newLegend()
 	largest := b.From

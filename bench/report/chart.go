@@ -208,7 +208,8 @@ func (t ticks) Ticks(min, max float64) []plot.Tick {
 	}
 	var out []plot.Tick
 	for i := math.Ceil(min/step - 1e-9); i*step <= max+step*1e-9; i++ {
-		out = append(out, plot.Tick{Value: i * step, Label: t.label(i * step)})
+		value := i*step + 0 // not -0
+		out = append(out, plot.Tick{Value: value, Label: t.label(value)})
 	}
 	return out
 }
