@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	costRounds = 5      // of which the fastest counts
+	costRounds = 9      // of which the fastest counts
 	costKeys   = 200000 // looked up in a round
 )
 
