@@ -45,6 +45,7 @@ var palette = []struct {
 	{"--ink", "#1b1f24", "#e6e8eb"},
 	{"--soft", "#5a626b", "#a3abb5"},
 	{"--grid", "#d5dbe1", "#3a414a"},
+	{"--page", "#ffffff", "#15181c"},
 }
 
 // seriesColors is how many of the palette are for series.
@@ -74,14 +75,14 @@ func themeCSS(selector string) string {
 }
 
 // SVG returns the plot as a file of its own, which follows the viewer's light or
-// dark theme.
+// dark theme. It has a background, since the page around it may follow another.
 func SVG(c Chart) ([]byte, error) {
 	text, err := inlineSVG(c)
 	if err != nil {
 		return nil, err
 	}
 	at := strings.Index(text, ">") + 1
-	return []byte(text[:at] + "<style>" + themeCSS("svg") + "</style>" + text[at:]), nil
+	return []byte(text[:at] + "<style>" + themeCSS("svg") + `</style><rect width="100%" height="100%" style="fill:var(--page,#ffffff)"/>` + text[at:]), nil
 }
 
 // What the plot library writes: all up to the svg element, texts with their
