@@ -97,7 +97,8 @@ type Cost struct {
 	Scheme scheme.Scheme
 	Bytes  int // read by lookups, without the backends
 	// Build is the time to make the placement; Lookup is that for one key, hash
-	// included, and Ratio is it over modulo's. 0 without a clock.
+	// included, each the shortest of several; Ratio is the median of a lookup's
+	// over modulo's just before. 0 without a clock.
 	Build  time.Duration
 	Lookup float64 // ns
 	Ratio  float64
