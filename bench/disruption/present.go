@@ -87,9 +87,9 @@ func (r *Results) caseSection(c *CaseResult) report.Section {
 	}
 	columns = append(columns, report.Column{Key: "tracked_moved", Title: "tracked: moved", Format: report.Percent})
 	if several {
-		columns = append(columns, report.Column{Key: "tracked_hit", Title: "flows hit", Format: report.Percent})
+		columns = append(columns, report.Column{Key: "tracked_hit", Title: "tracked: hit", Format: report.Percent})
 	}
-	columns = append(columns, report.Column{Key: "tracked_busiest", Title: "busiest", Format: report.Factor})
+	columns = append(columns, report.Column{Key: "tracked_busiest", Title: "tracked: busiest", Format: report.Factor})
 
 	name := "changes"
 	if several {
@@ -103,7 +103,7 @@ func (r *Results) caseSection(c *CaseResult) report.Section {
 			{Key: "moved", Title: "moved", Format: report.Count}, {Key: "least", Title: "least", Format: report.Count},
 			{Key: "busiest", Title: "busiest", Format: report.Factor}, {Key: "cv", Title: "CV", Format: report.Number},
 			{Key: "top_moved", Title: "top moved", Format: report.Count},
-			{Key: "tracked_moved", Title: "tracked: moved", Format: report.Count}, {Key: "tracked_busiest", Title: "busiest", Format: report.Factor},
+			{Key: "tracked_moved", Title: "tracked: moved", Format: report.Count}, {Key: "tracked_busiest", Title: "tracked: busiest", Format: report.Factor},
 		},
 	}
 	moved := report.Bars{Title: "Keys moved: " + c.Case.Name, Label: "part of all keys", Format: report.Percent, MarkName: "least possible"}
