@@ -201,6 +201,36 @@ func TestStagesAreNamedAndFair(t *testing.T) {
 	}
 }
 
+// What gets new flows and what keeps those it has, by the kind of change.
+func TestWhoServes(t *testing.T) {
+	for text, want := range map[string]string{ // of three backends and a fourth: P is placed, S serves
+		"drain=10.0.0.2:8080":   "PS -S PS",
+		"remove=10.0.0.2:8080":  "PS -- PS",
+		"replace=10.0.0.2:8080": "PS -- PS PS",
+		"add=1":                 "PS PS PS PS",
+		"drain=10.0.0.2:8080; remove=10.0.0.2:8080":            "PS -- PS",
+		"flap=10.0.0.2:8080,times=1":                           "PS PS PS",
+		"reweight=10.0.0.2:8080,weight=7; drain=10.0.0.1:8080": "-S PS PS",
+	} {
+		states, err := stages(Fleet(3, nil, 0), parseCaseText(t, text), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := states[len(states)-1]
+		var got []string
+		for id, serves := range last.serves {
+			placed := "-"
+			if slices.Contains(last.ids, int32(id)) {
+				placed = "P"
+			}
+			got = append(got, placed+map[bool]string{true: "S", false: "-"}[serves])
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s, want %s", text, strings.Join(got, " "), want)
+		}
+	}
+}
+
 func TestRunIsDeterministicAndTellsProgress(t *testing.T) {
 	run := func() *Results {
 		last := -1

@@ -3,6 +3,7 @@ package scheme
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
 
 	"github.com/guideway/guideway/maglev"
@@ -28,30 +29,41 @@ func (s boundedRing) Place(backends []Backend, _ Placement) (Placement, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &boundedRingPlacement{circle: *c, bounds: make([]float64, len(backends))}
-	total := 0.0
-	for _, b := range backends {
-		total += float64(b.Weight)
-	}
+	p := &boundedRingPlacement{circle: *c, percent: percent(s.factor), weights: make([]uint32, len(backends))}
 	for i, b := range backends {
-		p.bounds[i] = s.factor * float64(b.Weight) / total
+		p.weights[i] = b.Weight
+		p.total += uint64(b.Weight)
 	}
 	return p, nil
 }
 
-// boundedRingPlacement takes, beside the ring, a load and a bound of 8 bytes a
+// boundedRingPlacement takes, beside the ring, a load and a weight: 8 bytes a
 // backend.
 type boundedRingPlacement struct {
 	circle[uint64]
-	bounds []float64 // as a part of all keys
+	percent uint32
+	weights []uint32
+	total   uint64 // of the weights
 }
 
-func (p *boundedRingPlacement) Bytes() int { return p.circle.Bytes() + 8*len(p.bounds) }
+func (p *boundedRingPlacement) Bytes() int { return p.circle.Bytes() + 8*len(p.weights) }
+
+// bound is how many of a number of keys a backend may have: percent of its share,
+// rounded up. It is counted in integers, since 102 % of a third of 600 is 204 and
+// no more.
+func (p *boundedRingPlacement) bound(weight uint32, keys int) int {
+	high, low := bits.Mul64(uint64(p.percent)*uint64(keys), uint64(weight))
+	quotient, rest := bits.Div64(high, low, 100*p.total)
+	if rest > 0 {
+		quotient++
+	}
+	return int(quotient)
+}
 
 func (p *boundedRingPlacement) Pick(keys []Key, owners []int32) {
-	room := make([]int, len(p.bounds))
-	for i, b := range p.bounds {
-		room[i] = int(math.Ceil(b * float64(len(keys))))
+	room := make([]int, len(p.weights))
+	for i, w := range p.weights {
+		room[i] = p.bound(w, len(keys))
 	}
 	for i := range keys {
 		at := p.next(hashOf(&keys[i]))
@@ -64,6 +76,9 @@ func (p *boundedRingPlacement) Pick(keys []Key, owners []int32) {
 		owners[i] = int32(p.owners[at])
 	}
 }
+
+// percent is a factor as Envoy writes it. Parse allows no finer ones.
+func percent(factor float64) uint32 { return uint32(math.Round(100 * factor)) }
 
 // boundedMaglev is Envoy's hash_balance_factor on a Maglev table: a key whose
 // backend has more than its bound of the keys so far goes to another, in an
@@ -88,7 +103,7 @@ func (s boundedMaglev) Place(backends []Backend, _ Placement) (Placement, error)
 	if err != nil {
 		return nil, err
 	}
-	bound, err := maglev.NewBoundedLoad(uint32(math.Round(100*s.factor)), hosts(backends), nil)
+	bound, err := maglev.NewBoundedLoad(percent(s.factor), hosts(backends), nil)
 	if err != nil {
 		return nil, err
 	}

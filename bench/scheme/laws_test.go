@@ -2,7 +2,6 @@ package scheme
 
 import (
 	"encoding/binary"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -188,31 +187,28 @@ func TestJumpIndirectReturnsKeys(t *testing.T) {
 // No backend has more than its bound.
 func TestBoundedLoads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		factor := float64(rapid.IntRange(100, 200).Draw(t, "percent")) / 100
+		percent := rapid.IntRange(100, 200).Draw(t, "percent")
+		factor := float64(percent) / 100
 		backends := drawSet(t, "set")
 		keys := keysFrom(rapid.Uint64().Draw(t, "keys"), rapid.IntRange(1, 600).Draw(t, "number"))
-		total := 0.0
+		total := 0
 		for _, b := range backends {
-			total += float64(b.Weight)
+			total += int(b.Weight)
 		}
+		up := func(dividend, divisor int) int { return (dividend + divisor - 1) / divisor }
 		for _, s := range []Scheme{boundedRing{ring{points: 5}, factor}, boundedMaglev{maglevScheme{251}, factor}} {
 			loads := map[netip.AddrPort]int{}
 			for _, o := range owners(place(t, s, backends, nil), backends, keys) {
 				loads[o]++
 			}
 			for _, b := range backends {
-				// Envoy rounds up twice: the number of slots, and the share of them.
-				slots := math.Ceil(factor*float64(len(keys)) - 1e-9)
-				if s.Kind() == "bounded-ring" {
-					slots = factor * float64(len(keys))
-				}
-				// Envoy compares what is there before the key at hand comes.
-				bound := math.Ceil(slots*float64(b.Weight)/total-1e-9) + 1e-9
+				bound := up(percent*len(keys)*int(b.Weight), 100*total)
 				if s.Kind() == "bounded-maglev" {
-					bound++
+					// Envoy rounds up twice, in floats, and compares what is there before the key comes.
+					bound = up(up(percent*len(keys), 100)*int(b.Weight), total) + 2
 				}
-				if float64(loads[b.Addr]) > bound {
-					t.Fatalf("%s: %v has %d of %d keys, bound %v", s.Spec(), b.Addr, loads[b.Addr], len(keys), bound)
+				if loads[b.Addr] > bound {
+					t.Fatalf("%s: %v has %d of %d keys, bound %d", s.Spec(), b.Addr, loads[b.Addr], len(keys), bound)
 				}
 			}
 		}
