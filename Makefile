@@ -4,7 +4,7 @@ GO      ?= go
 VERSION ?= 0.1.0
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: build demo test check race fuzz bench install clean
+.PHONY: build demo test check race fuzz bench bench-peers install clean
 
 build: bin/guideway
 
@@ -39,6 +39,12 @@ fuzz:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./maglev ./conntrack ./dataplane/...
+
+# This proxy beside HAProxy, nginx and Envoy, which are installed first. Takes some minutes; nothing else
+# should run.
+bench-peers: build
+	./.ci/install peers
+	bin/guideway bench peers
 
 PREFIX ?= /usr/local
 install: build

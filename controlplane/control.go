@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -78,9 +77,6 @@ type Control struct {
 
 	state atomic.Pointer[State]
 }
-
-// ErrStart wraps the reason why a static configuration could not be put in force at the start.
-var ErrStart = errors.New("cannot start")
 
 // New returns a control loop for the options. It does nothing until Run.
 func New(o Options) *Control {

@@ -18,11 +18,11 @@ import (
 func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure what changes of backends disturb, and what tables cost",
+		Short: "Measure what changes of backends disturb, what tables cost, and how fast proxies are",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDisruption(), newBenchTable())
+	cmd.AddCommand(newBenchDisruption(), newBenchTable(), newBenchPeers())
 	return cmd
 }
 
