@@ -201,6 +201,16 @@ func TestStagesAreNamedAndFair(t *testing.T) {
 	}
 }
 
+func TestReweightSetsTheWeight(t *testing.T) {
+	states, err := stages(Fleet(4, nil, 0), parseCaseText(t, "reweight=10.0.0.2:8080,weight=5"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := states[1].fair; !slices.Equal(got, []float64{1. / 8, 5. / 8, 1. / 8, 1. / 8}) {
+		t.Errorf("fair shares %v", got)
+	}
+}
+
 // What gets new flows and what keeps those it has, by the kind of change.
 func TestWhoServes(t *testing.T) {
 	for text, want := range map[string]string{ // of three backends and a fourth: P is placed, S serves

@@ -262,6 +262,41 @@ func TestRendezvousTopIsByScore(t *testing.T) {
 	}
 }
 
+// A key belongs to the point at its hash or the next one, beyond the last to the first.
+func TestCircle(t *testing.T) {
+	c := circle[uint32]{hashes: []uint32{10, 20, 20, 30}, owners: []uint32{0, 1, 2, 3}}
+	for hash, want := range map[uint32]int{0: 0, 10: 0, 11: 1, 20: 1, 21: 3, 30: 3, 31: 0} {
+		if got := c.next(hash); got != want {
+			t.Errorf("hash %d belongs to point %d, want %d", hash, got, want)
+		}
+	}
+}
+
+// Over any history of masters and weights, each has its share of the slots, near enough.
+func TestRebalanceEvens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p Placement
+		for range 3 {
+			backends := drawSet(t, "set")
+			p = place(t, fixedSlots{}, backends, p)
+			counts, total := make([]int, len(backends)), 0
+			for _, owner := range p.(*slotsPlacement).owners {
+				counts[owner]++
+			}
+			for _, b := range backends {
+				total += int(b.Weight)
+			}
+			for i, b := range backends {
+				share := redisSlots * int(b.Weight) / total
+				// Within the threshold nothing moves; else a node is at its share, or takes what rounding left.
+				if slack := share*rebalanceThreshold/100 + len(backends) + 1; counts[i] < share-slack || counts[i] > share+slack {
+					t.Fatalf("node %d of weight %d of %d has %d slots, share %d", i, b.Weight, total, counts[i], share)
+				}
+			}
+		}
+	})
+}
+
 // Values of the published algorithm, from implementations in other languages.
 func TestJumpHash(t *testing.T) {
 	for _, c := range []struct {
