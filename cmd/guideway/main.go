@@ -84,7 +84,6 @@ changes nothing. Envoy's own flags are accepted; those without a meaning here do
 		},
 	}
 	f.register(root.Flags())
-	root.SuggestionsMinimumDistance = 2 // cobra sets it only for its own errors
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newBench(), newVersion())
 	return root

@@ -33,6 +33,16 @@ func TestFieldsPage(t *testing.T) {
 	}
 }
 
+// TestFieldsPageIsWhole holds that no table is left out of the page.
+func TestFieldsPageIsWhole(t *testing.T) {
+	text := fieldsText()
+	for name := range known {
+		if !bytes.Contains(text, []byte("\n`"+string(name)+"`\n")) {
+			t.Errorf("%s is not on the page", name)
+		}
+	}
+}
+
 // fieldsText is the page.
 func fieldsText() []byte {
 	var b bytes.Buffer
@@ -60,6 +70,7 @@ Every field of every message that Guideway reads is here, by Envoy 1.40's names.
 		{"Load balancing policies", policyFields},
 		{"Health", healthFields},
 		{"Endpoints", assignmentFields},
+		{"TLS to a management server", tlsFields},
 		{"Shared messages", sharedFields},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n", s.title)
