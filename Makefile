@@ -26,7 +26,7 @@ test:
 
 # Formatting and vetting alone.
 check:
-	@test -z "$$(gofmt -l bench cmd controlplane conntrack dataplane maglev)" || { gofmt -l bench cmd controlplane conntrack dataplane maglev; exit 1; }
+	@test -z "$$(gofmt -l bench cmd controlplane conntrack dataplane deploy docs maglev)" || { gofmt -l bench cmd controlplane conntrack dataplane deploy docs maglev; exit 1; }
 	$(GO) vet ./...
 
 race:

@@ -82,9 +82,9 @@ func (d *demo) play(ctx context.Context) (Result, error) {
 	}
 	d.say("Three backends, and a balancer in front of them (its configuration: %s):", d.config)
 	for i, a := range d.addrs {
-		d.say("  backend %s   %v", d.names[i], a)
+		d.say("  backend %-5s  %v", d.names[i], a)
 	}
-	d.say("  balancer    TCP %v, UDP %v\n", d.tcp, d.udp)
+	d.say("  balancer       TCP %v, UDP %v\n", d.tcp, d.udp)
 
 	tcp, err := openMany("tcp", d.tcp, d.Flows)
 	if err != nil {
