@@ -189,14 +189,14 @@ func (c *Control) checked(name string, state *dataplane.HostState, flags datapla
 		if cl == nil {
 			continue
 		}
-		h := cl.states[state]
+		h := cl.hostOf(state)
 		if h == nil {
 			continue
 		}
 		h.checked = flags
 		if h.leaving && flags&dataplane.FailedActiveHC != 0 {
 			delete(cl.hosts, h.key)
-			delete(cl.states, state)
+			cl.states = nil
 			h.state.Removed.Store(true)
 			cl.stats.MembershipChange.Inc()
 			c.watchHosts(cl)
@@ -213,7 +213,7 @@ func (c *Control) beginOutlier(cl *cluster) {
 		EventLog: c.eventLog(c.config.OutlierEventLogPath),
 		OnChange: func(t *health.Target, flags dataplane.Health) {
 			c.post(func() {
-				if h := cl.states[t.State]; h != nil && !cl.closed {
+				if h := cl.hostOf(t.State); h != nil && !cl.closed {
 					h.ejected = flags
 					c.touch(cl)
 				}

@@ -242,6 +242,9 @@ func (c *Control) apply(ctx context.Context) error {
 	}
 	c.generation = snapshot.Generation
 	c.counters.applied(began)
+	for _, cl := range c.clusters {
+		cl.measure()
+	}
 	c.publish()
 	return nil
 }

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"reflect"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -92,7 +91,7 @@ func (c *Control) subscribeEDS(cl *cluster) {
 
 // assigned takes endpoints that have come by EDS.
 func (c *Control) assigned(cl *cluster, r *xds.Resource, version string) {
-	equal := cl.known && cl.eds.message != nil && (cl.eds.message == r.Message || reflect.DeepEqual(cl.assignment, r.Assignment))
+	equal := cl.known && cl.eds.message != nil && (cl.eds.message == r.Message || cl.assignment.Equal(&r.Assignment))
 	if r.Version != "" {
 		version = r.Version
 	}

@@ -248,6 +248,7 @@ func TestEnvoyGateway(t *testing.T) {
 			i.control.FailHealthCheck(true)
 			until(t, "503 while draining", func() bool { return status(t, ready, "/ready") == 503 })
 			i.control.FailHealthCheck(false)
+			until(t, "200 again", func() bool { return status(t, ready, "/ready") == 200 })
 
 			for n := range 5 { // maps are encoded in a random order each time
 				c, e, l := gatewayResources(t, tcp, udp, ready, backend)

@@ -103,6 +103,22 @@ func start(t *testing.T, bootstrap string, options ...func(*controlplane.Options
 	return i
 }
 
+// reload puts another bootstrap in force.
+func (i *instance) reload(bootstrap string) {
+	i.Helper()
+	path := filepath.Join(i.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(path, []byte(bootstrap), 0o600); err != nil {
+		i.Fatal(err)
+	}
+	config, err := envoy.Load(envoy.Options{Path: path})
+	if err != nil {
+		i.Fatal(err)
+	}
+	if _, err := i.control.Reload(context.Background(), config); err != nil {
+		i.Fatal(err)
+	}
+}
+
 // stat reads a counter or gauge, 0 if there is none.
 func (i *instance) stat(name string) int64 {
 	for _, s := range i.store.Select(func(n string) bool { return n == name }) {

@@ -43,10 +43,18 @@ func newManaged(t *testing.T, ads bool, options ...grpc.ServerOption) *managed {
 // renew forgets everything, as a server does that restarts.
 func (m *managed) renew() { m.cache = cache.NewSnapshotCache(m.ads, anyNode{}, nil) }
 
-// anyNode finds all nodes under one name.
+// anyNode finds all nodes under one name, but for an Envoy beside.
 type anyNode struct{}
 
-func (anyNode) ID(*corev3.Node) string { return "n" }
+func (anyNode) ID(n *corev3.Node) string {
+	if n.GetId() == besideID {
+		return besideID
+	}
+	return "n"
+}
+
+// besideID is the node of a real Envoy, which has listeners of its own.
+const besideID = "beside"
 
 func (m *managed) serve(options ...grpc.ServerOption) {
 	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", m.port))
@@ -106,6 +114,12 @@ func (m *managed) publish(version string, clusters, endpoints, listeners []proto
 // publishVersions has a version for clusters, endpoints and listeners each.
 func (m *managed) publishVersions(versions [3]string, clusters, endpoints, listeners []proto.Message) {
 	m.Helper()
+	m.publishTo("n", versions, clusters, endpoints, listeners)
+}
+
+// publishTo makes resources the state of the world of one node.
+func (m *managed) publishTo(node string, versions [3]string, clusters, endpoints, listeners []proto.Message) {
+	m.Helper()
 	snap := &cache.Snapshot{}
 	for i, part := range []struct {
 		kind types.ResponseType
@@ -117,7 +131,7 @@ func (m *managed) publishVersions(versions [3]string, clusters, endpoints, liste
 		}
 		snap.Resources[part.kind] = cache.NewResources(versions[i], list)
 	}
-	if err := m.cache.SetSnapshot(context.Background(), "n", snap); err != nil {
+	if err := m.cache.SetSnapshot(context.Background(), node, snap); err != nil {
 		m.Fatal(err)
 	}
 }
