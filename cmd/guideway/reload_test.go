@@ -43,3 +43,29 @@ func reachable(t *testing.T, ns *testbed.Namespace, address string) bool {
 	}
 	return err == nil
 }
+
+// The active checks of a cluster outlive a change of its other settings; the outlier detection does not.
+func TestPassedChecksEndEjectionsAlsoAfterAChange(t *testing.T) {
+	const closed = 1
+	ns := testbed.Isolated(t)
+	testbed.StartBackend(t, ns, backend.Config{ID: "A"}, netip.AddrPortFrom(testbed.Loopback, testbed.PortEcho))
+	config := func(connectTimeout string) testbed.Message {
+		c := testbed.Cluster("c", closed)
+		c["connect_timeout"] = connectTimeout
+		c["health_checks"] = []any{testbed.Message{
+			"timeout": "1s", "interval": "0.1s", "no_traffic_interval": "0.1s", "healthy_threshold": 1, "unhealthy_threshold": 1, "tcp_health_check": testbed.Message{},
+		}}
+		c["outlier_detection"] = testbed.Message{"consecutive_5xx": 1, "base_ejection_time": "3600s", "max_ejection_time": "3600s", "max_ejection_percent": 100}
+		endpoint := c["load_assignment"].(testbed.Message)["endpoints"].([]any)[0].(testbed.Message)["lb_endpoints"].([]any)[0].(testbed.Message)["endpoint"].(testbed.Message)
+		endpoint["health_check_config"] = testbed.Message{"port_value": testbed.PortEcho}
+		return testbed.Bootstrap([]any{testbed.Listener("l", testbed.ListenPort, testbed.TCPProxy("t", "c"))}, []any{c})
+	}
+	s := &serving{T: t, ns: ns, dir: t.TempDir()}
+	s.p = testbed.Guideway(t).StartIn(t, ns, s.dir, config("1s"), "--no-watch=false").Ready()
+	s.change(asText(t, config("2s")), "guideway.config.reload_success")
+	testbed.ConnectTo(t, ns, netip.Addr{}, testbed.ListenAddress(testbed.ListenPort)).HearOut()
+	testbed.Eventually(t, "the host is ejected, and returns with a passed check", func() bool {
+		stats := s.p.Stats()
+		return stats["cluster.c.outlier_detection.ejections_enforced_total"] > 0 && stats["cluster.c.outlier_detection.ejections_active"] == 0
+	})
+}
