@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/guideway/guideway/controlplane/health"
@@ -28,8 +29,10 @@ type cluster struct {
 	observer dataplane.ConnectObserver
 	detector *health.Detector // the same, nil without
 	checker  *health.Checker  // nil without active checks
-	stopDNS  func()           // nil without DNS
-	eds      *edsState        // nil without EDS
+	// passes is the detector that hears of passed checks. It goes with the checker, which outlives incarnations.
+	passes  *atomic.Pointer[health.Detector]
+	stopDNS func()    // nil without DNS
+	eds     *edsState // nil without EDS
 	// version is that of the cluster's resource, "" for a static one.
 	version string
 	// known is set once discovery has said something; closed once the cluster has ended.
@@ -144,7 +147,7 @@ func (c *cluster) ready() bool {
 func (c *cluster) inherit(former *cluster) {
 	sameChecks := healthHash(former.desired) == healthHash(c.desired)
 	if sameChecks {
-		c.checker = former.checker
+		c.checker, c.passes = former.checker, former.passes
 	}
 	for key, old := range former.hosts {
 		h := &host{key: key, endpoint: old.endpoint, locality: old.locality, priority: old.priority, state: old.state, drained: old.drained}

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/guideway/guideway/controlplane/dns"
@@ -150,6 +151,8 @@ func (c *Control) beginDNS(ctx context.Context, cl *cluster) {
 
 func (c *Control) beginChecks(cl *cluster) {
 	name := cl.desired.Settings.Name
+	passes := &atomic.Pointer[health.Detector]{}
+	passes.Store(cl.detector)
 	checker, err := health.New(health.Config{
 		Cluster:         name,
 		Check:           cl.desired.HealthChecks[0],
@@ -166,8 +169,8 @@ func (c *Control) beginChecks(cl *cluster) {
 			c.post(func() { c.checked(name, t.State, flags) })
 		},
 		OnPass: func(t *health.Target) {
-			if cl.detector != nil {
-				cl.detector.ActiveCheckPassed(t)
+			if d := passes.Load(); d != nil {
+				d.ActiveCheckPassed(t)
 			}
 		},
 	})
@@ -176,7 +179,7 @@ func (c *Control) beginChecks(cl *cluster) {
 		c.Log.For("hc").Error("no health checks", "cluster", name, "reason", err)
 		return
 	}
-	cl.checker = checker
+	cl.checker, cl.passes = checker, passes
 	go func() {
 		<-checker.FirstRoundDone()
 		c.post(func() { c.dirty = true })
@@ -233,6 +236,9 @@ func (c *Control) promote() bool {
 		if old := c.clusters[name]; old != nil {
 			if old.checker == w.checker {
 				old.checker = nil
+			}
+			if w.passes != nil {
+				w.passes.Store(w.detector)
 			}
 			c.close(old)
 			for key, h := range old.hosts {

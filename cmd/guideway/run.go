@@ -186,7 +186,8 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
 	defer signal.Stop(signals)
 
-	reload := &reloader{flags: f, log: log, control: control}
+	reload := newReloader(f, log, control)
+	go reload.run(ctx)
 
 	ran := make(chan error, 1)
 	go func() { ran <- control.Run(ctx) }()
@@ -201,7 +202,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 				quit()
 			}
 		case <-changes:
-			go reload.now(ctx)
+			reload.ask()
 		case <-end:
 			main.Info("shutting down server instance")
 			stop()
@@ -212,7 +213,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 			switch s {
 			case syscall.SIGHUP:
 				if f.reloadOnHUP {
-					go reload.now(ctx)
+					reload.ask()
 				} else {
 					main.Warn("caught and eating SIGHUP. See documentation for how to hot restart.")
 				}
@@ -266,12 +267,39 @@ type reloader struct {
 	flags   *serveFlags
 	log     *logging.Log
 	control *controlplane.Control
-	mu      sync.Mutex
+	asked   chan struct{} // holds one: however often it is asked for meanwhile, one more reading is enough
+}
+
+func newReloader(f *serveFlags, log *logging.Log, control *controlplane.Control) *reloader {
+	return &reloader{flags: f, log: log, control: control, asked: make(chan struct{}, 1)}
+}
+
+// ask has the configuration read soon.
+func (r *reloader) ask() {
+	select {
+	case r.asked <- struct{}{}:
+	default:
+	}
+}
+
+// run reads when it is asked to, but not before the first configuration is in force.
+func (r *reloader) run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-r.control.Live():
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.asked:
+			r.now(ctx)
+		}
+	}
 }
 
 func (r *reloader) now(ctx context.Context) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	log := r.log.For("config")
 	config, err := load(r.flags, r.log)
 	if err != nil {
