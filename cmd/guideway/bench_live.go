@@ -8,11 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/guideway/guideway/bench/live"
+	"github.com/guideway/guideway/bench/live/lab"
 	"github.com/guideway/guideway/bench/report"
 )
 
@@ -24,6 +26,8 @@ type liveFlags struct {
 	scenario            string
 	watch               bool
 	limit               time.Duration
+	lab                 bool
+	labPlan             lab.Plan
 	plan                live.Plan
 }
 
@@ -34,11 +38,21 @@ func newBenchLive() *cobra.Command {
 		Short: "Count what a change does to flows through any balancer",
 		Long: `Hold TCP connections and UDP flows through a balancer, whichever it is, to backends of "guideway bench backend",
 and count the flows that break, move to another backend, stall or get answers out of order while something
-changes: by a scenario file (--scenario), or by hand (--watch). docs/live.md explains the figures and the file.`,
+changes: by a scenario file (--scenario), or by hand (--watch). docs/live.md explains the figures and the file.
+
+With --lab it compares balancers: it builds a network of namespaces on this machine (needs root), runs one after
+the other in it, and takes each through the same changes: drain, add, remove, fail. Those that are not installed
+are left out and named.`,
 		Example: `  guideway bench live --target 192.0.2.1:80 --scenario drain.yaml --html report.html
-  guideway bench live --target 192.0.2.1:80 --target [2001:db8::1]:80 --tcp 5000 --udp 0 --watch`,
+  guideway bench live --target 192.0.2.1:80 --target [2001:db8::1]:80 --tcp 5000 --udp 0 --watch
+  guideway bench live --lab --html comparison.html`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return interrupted(cmd, f.run) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.lab {
+				return interrupted(cmd, f.compare)
+			}
+			return interrupted(cmd, f.run)
+		},
 	}
 	f.report.register(cmd)
 	flags := cmd.Flags()
@@ -57,7 +71,31 @@ changes: by a scenario file (--scenario), or by hand (--watch). docs/live.md exp
 	flags.StringVar(&f.scenario, "scenario", "", "what changes and when, from a YAML `file`")
 	flags.BoolVar(&f.watch, "watch", false, "somebody makes the changes by hand; lines typed here name steps, Ctrl-C ends")
 	flags.DurationVar(&f.limit, "for", 0, "end --watch after this `time`")
+	flags.BoolVar(&f.lab, "lab", false, "compare balancers in a network of namespaces on this machine")
+	flags.StringSliceVar(&f.labPlan.Subjects, "subject", nil, "with --lab: `names` of balancers to compare, of "+strings.Join(lab.Names(), ", ")+" (default: all)")
+	flags.IntVar(&f.labPlan.Backends, "backends", 10, "with --lab: `number` of backends at first")
+	flags.StringVar(&f.labPlan.Envoy, "envoy", os.Getenv("GUIDEWAY_ENVOY"), "with --lab: Envoy's `program` (default: $GUIDEWAY_ENVOY, or found in PATH or .venv/bin)")
 	return cmd
+}
+
+// compare runs the lab.
+func (f *liveFlags) compare(cmd *cobra.Command) error {
+	if f.watch || f.scenario != "" || len(f.targets)+len(f.udpTargets)+len(f.sources) > 0 {
+		return errors.New("--lab brings its own balancers and changes: leave out --target, --source, --scenario and --watch")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	f.labPlan.Program, f.labPlan.Live = program, f.plan
+	show, end := report.Progress(os.Stderr, "balancers compared")
+	f.labPlan.Progress = func(_ string, done, total int) { show(done, total) }
+	results, err := lab.Run(cmd.Context(), f.labPlan)
+	end()
+	if err != nil {
+		return err
+	}
+	return f.report.write(cmd.OutOrStdout(), results.Report(), true)
 }
 
 // resolve turns HOST:PORT into addresses, the first one of each host.
