@@ -107,16 +107,20 @@ func (b *envoyLike) write(fleet Fleet) error {
 	if !b.eds {
 		return writeJSON(b.config, b.bootstrap(fleet))
 	}
-	resources := []any{}
 	for _, n := range live.Networks {
 		assignment := endpoints(n, fleet)
 		assignment["@type"] = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-		resources = append(resources, assignment)
+		// A file of its own: Envoy takes one with two assignments for none.
+		if err := writeJSON(b.edsPath(n), message{"resources": []any{assignment}}); err != nil {
+			return err
+		}
 	}
-	return writeJSON(b.edsPath(), message{"resources": resources})
+	return nil
 }
 
-func (b *envoyLike) edsPath() string { return filepath.Join(b.place.Dir, "eds.json") }
+func (b *envoyLike) edsPath(n live.Network) string {
+	return filepath.Join(b.place.Dir, "eds-"+n.String()+".json")
+}
 
 // inForce waits until /clusters shows the fleet and its health.
 func (b *envoyLike) inForce(ctx context.Context, fleet Fleet) error {
@@ -191,7 +195,7 @@ func (b *envoyLike) bootstrap(fleet Fleet) message {
 		if b.eds {
 			c["type"] = "EDS"
 			c["eds_cluster_config"] = message{"eds_config": message{
-				"resource_api_version": "V3", "path_config_source": message{"path": b.edsPath()},
+				"resource_api_version": "V3", "path_config_source": message{"path": b.edsPath(n)},
 			}}
 		} else {
 			c["type"] = "STATIC"

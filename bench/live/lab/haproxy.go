@@ -200,6 +200,10 @@ func ask(socket, line string) (string, error) {
 	if _, err := io.WriteString(conn, line+"\n"); err != nil {
 		return "", err
 	}
+	// The master's socket goes on listening for further lines otherwise.
+	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+		return "", err
+	}
 	out, err := io.ReadAll(conn)
 	if errors.Is(err, syscall.ECONNRESET) {
 		err = nil // the answer is there, the process that gave it has gone
