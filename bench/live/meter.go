@@ -440,8 +440,10 @@ func (m *Meter) askOne(ctx context.Context, s *slot, step int, buf []byte) {
 	}
 	message := appendMessage(buf[:0], f.send(now, step), m.plan.Size)
 	m.recorder.sent(f.network, step)
-	// What is wrong with a connection its reader learns, too; UDP has it as lost.
-	_, _ = s.conn.Write(message)
+	// A reset is told once, to who comes first; the reader would only see an end. UDP has the message as lost.
+	if _, err := s.conn.Write(message); err != nil && f.network == TCP {
+		m.endLocked(ctx, s, f, reason(err))
+	}
 }
 
 // probe opens flows at the plan's rate and closes them.
