@@ -192,6 +192,9 @@ func (c *Control) settle(ctx context.Context) error {
 	case c.dirty:
 		c.dirty = false
 		_ = c.apply(ctx) // reports what fails
+		for _, f := range c.failed {
+			c.Log.For("config").Error("a listener that came by LDS does not serve", "listener", f.Name, "reason", f.Err)
+		}
 	case c.unseen:
 		c.publish()
 	}

@@ -50,8 +50,10 @@ type Client struct {
 	ads    *mux // nil unless it is in use
 	alone  []*mux
 	files  *fileWatcher // nil before the first file
-	heard  bool
-	closed bool
+	// reading are the files that are watched.
+	reading map[*fileSource]bool
+	heard   bool
+	closed  bool
 }
 
 // New returns a client. It does nothing before the first subscription.
@@ -59,7 +61,7 @@ func New(d Deps) *Client {
 	if d.Clock == nil {
 		d.Clock = systemClock{}
 	}
-	c := &Client{Deps: d, parser: &parser{}}
+	c := &Client{Deps: d, parser: &parser{}, reading: map[*fileSource]bool{}}
 	c.parser.env.Store(&d.Env)
 	c.boot, _ = d.Env.Config.Source.(*bootstrapv3.Bootstrap)
 	if c.Deps.Transport == nil {
@@ -115,11 +117,15 @@ const defaultFetchTimeout = 15 * time.Second
 // takes its stats. The watcher hears of it later, never before Subscribe has returned.
 func (c *Client) Subscribe(t Type, source *corev3.ConfigSource, name string, scope *stats.Scope, w Watcher) (*Subscription, error) {
 	s := &Subscription{client: c, typ: t, name: name, watcher: w, stats: newSubscriptionStats(scope)}
-	if path := source.GetPath(); path != "" {
-		return s, c.watchFile(s, &corev3.PathConfigSource{Path: path})
+	file := source.GetPathConfigSource()
+	if path := source.GetPath(); path != "" { //nolint:staticcheck // deprecated, and in use
+		file = &corev3.PathConfigSource{Path: path}
 	}
-	if p := source.GetPathConfigSource(); p != nil {
-		return s, c.watchFile(s, p)
+	if file != nil {
+		if err := c.watchFile(s, file); err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	s.stats.attempt.Inc()
 	var err error
@@ -226,6 +232,9 @@ func (c *Client) Close() {
 	for _, m := range c.alone {
 		m.close()
 	}
+	for f := range c.reading {
+		f.close()
+	}
 	if c.files != nil {
 		c.files.close()
 	}
@@ -240,6 +249,9 @@ func (s *Subscription) Close() {
 	s.stopTimeout()
 	if s.file != nil {
 		s.file.close()
+		return
+	}
+	if s.client.closed {
 		return
 	}
 	s.home.unsubscribe(s)

@@ -46,6 +46,7 @@ func (c *Client) watchFile(s *Subscription, p *corev3.PathConfigSource) error {
 		return fmt.Errorf("%s: watching %s: %w", s.typ, f.path, err)
 	}
 	s.file = f
+	c.reading[f] = true
 	f.changed() // after the watch, so that no change is lost between the two
 	go f.run()
 	return nil
@@ -60,7 +61,12 @@ func (f *fileSource) changed() {
 }
 
 func (f *fileSource) close() {
-	f.sub.client.files.remove(f.watch)
+	c := f.sub.client
+	if !c.reading[f] {
+		return
+	}
+	delete(c.reading, f)
+	c.files.remove(f.watch)
 	close(f.done)
 }
 
