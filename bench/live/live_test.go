@@ -229,7 +229,7 @@ func TestSeesBackendsDie(t *testing.T) {
 		}
 	}
 	var page bytes.Buffer
-	if err := r.Report().WriteHTML(&page); err != nil || strings.Count(page.String(), "<svg") != 3 {
+	if err := r.Report().WriteHTML(&page); err != nil || strings.Count(page.String(), "<svg") != 4 {
 		t.Errorf("report as HTML: %v, %d plots", err, strings.Count(page.String(), "<svg"))
 	}
 }

@@ -17,8 +17,12 @@ import (
 // openers is how many flows are being opened at the same time, at most.
 const openers = 64
 
-// retry is how long a flow that could not be opened waits for its next attempt.
-const retry = 200 * time.Millisecond
+// A flow that could not be opened waits for its next attempt: retry, then twice that,
+// up to 2^retryDoublings times.
+const (
+	retry          = 200 * time.Millisecond
+	retryDoublings = 4
+)
 
 // Script is what happens while flows are held. It begins steps of the meter, and changes what it wants to.
 type Script func(ctx context.Context, m *Meter) error
@@ -267,10 +271,11 @@ func (m *Meter) fill(ctx context.Context, s *slot) {
 		s.mu.Lock()
 		s.failures++
 		s.why = reason(err)
+		rest := retry << min(s.failures-1, retryDoublings)
 		s.mu.Unlock()
 		m.working.Go(func() {
 			select {
-			case <-time.After(retry):
+			case <-time.After(rest):
 				m.wanted <- s // has room for all slots
 			case <-ctx.Done():
 			}

@@ -53,10 +53,8 @@ func (r *Results) each(opening bool, f func(s *Step, n Network, c *Counts)) {
 		if i == 0 && !opening {
 			continue
 		}
-		for _, n := range Networks {
-			if n == TCP && r.Plan.TCP > 0 || n == UDP && r.Plan.UDP > 0 {
-				f(s, n, &s.Of[n])
-			}
+		for _, n := range r.networks() {
+			f(s, n, &s.Of[n])
 		}
 	}
 }
@@ -88,8 +86,10 @@ func (r *Results) flowSection() report.Section {
 			t.Columns = append(t.Columns, count(what+"_elsewhere", "elsewhere"))
 		}
 	}
-	t.Columns = append(t.Columns, count("reordered", "reordered"), timeOf("silence_seconds", "longest silence"),
-		count("sent", "messages"), count("unanswered", "unanswered"), count("duplicated", "twice"), count("refused", "ICMP"))
+	t.Columns = append(t.Columns, count("reordered", "reordered"), timeOf("silence_seconds", "longest silence"))
+	messages := report.Table{Name: "messages", Caption: "Their messages, by the step in which they were sent", Columns: []report.Column{
+		stepColumn, networkColumn, count("sent", "sent"), count("unanswered", "unanswered"), count("duplicated", "answered twice"), count("refused", "ICMP errors"),
+	}}
 	endings := report.Table{Name: "endings", Detail: true, Caption: "How broken flows ended", Columns: []report.Column{
 		stepColumn, networkColumn, {Key: "ending", Title: "ending"}, count("flows", "flows"),
 	}}
@@ -104,7 +104,8 @@ func (r *Results) flowSection() report.Section {
 				row = append(row, orNone(s, tally.Elsewhere))
 			}
 		}
-		t.Rows = append(t.Rows, append(row, c.Reordered, c.Silence, c.Sent, c.Sent-c.Answered, c.Duplicated, c.Refused))
+		t.Rows = append(t.Rows, append(row, c.Reordered, c.Silence))
+		messages.Rows = append(messages.Rows, []any{s.Name, n.String(), c.Sent, c.Sent - c.Answered, c.Duplicated, c.Refused})
 		for _, how := range slices.Sorted(maps.Keys(c.Endings)) {
 			endings.Rows = append(endings.Rows, []any{s.Name, n.String(), how, c.Endings[how]})
 		}
@@ -115,7 +116,7 @@ func (r *Results) flowSection() report.Section {
 	if named {
 		text += " On it: flows on the backends that the step changes; elsewhere: on the others."
 	}
-	return report.Section{Title: "Flows", Text: text, Tables: []report.Table{t, endings}, Charts: r.timelines()}
+	return report.Section{Title: "Flows", Text: text, Tables: []report.Table{t, messages, endings}, Charts: r.timelines()}
 }
 
 // orNone is the number for a step that says which backends it changes.
@@ -154,7 +155,7 @@ func (r *Results) newSection() report.Section {
 		text += fmt.Sprintf("%v a second of each protocol, which are closed at once, and ", r.Plan.NewRate)
 	}
 	text += "one for each that broke. A flow that is not answered within " + r.Plan.OpenTimeout.String() + " has failed."
-	return report.Section{Title: "New flows", Text: text, Tables: []report.Table{t, failures, shares}}
+	return report.Section{Title: "New flows", Text: text, Tables: []report.Table{t, failures, shares}, Charts: r.failures()}
 }
 
 func (r *Results) timeSection() report.Section {

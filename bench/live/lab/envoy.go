@@ -21,11 +21,7 @@ var envoyProxy = Subject{
 		if err != nil {
 			return "", err
 		}
-		line, err := says(path, "--version")
-		if _, version, ok := strings.Cut(line, "version: "); ok {
-			line = version
-		}
-		return line, err
+		return numberOf(says(path, "--version"))
 	},
 	Start: func(ctx context.Context, o Options, at Place, fleet Fleet) (Balancer, error) {
 		path, err := findEnvoy(o)
@@ -43,12 +39,20 @@ var guidewayProxy = Subject{
 	About:    "tcp_proxy and udp_proxy on a MAGLEV cluster; configuration file renamed into place; TCP health checks every 500 ms",
 	Networks: []live.Network{live.TCP, live.UDP},
 	Find: func(o Options) (string, error) {
-		return says(o.Program, "version")
+		return numberOf(says(o.Program, "version"))
 	},
 	Start: func(ctx context.Context, o Options, at Place, fleet Fleet) (Balancer, error) {
 		b := &envoyLike{config: filepath.Join(at.Dir, "envoy.json")}
 		return b, b.start(ctx, at, fleet, o.Program)
 	},
+}
+
+// numberOf cuts the version's number out of Envoy's notation, "program  version: revision/1.2.3/…".
+func numberOf(line string, err error) (string, error) {
+	if words := strings.Split(line, "/"); len(words) > 2 {
+		line = words[1]
+	}
+	return line, err
 }
 
 // findEnvoy looks for Envoy: as told, in PATH, in a virtual environment beside.

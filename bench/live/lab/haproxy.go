@@ -43,7 +43,11 @@ func haproxyVersion(Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return says(path, "-v")
+	line, err := says(path, "-v") // HAProxy version 2.6.12 2023/12/16 - https://haproxy.org/
+	if words := strings.Fields(line); len(words) > 2 {
+		line = words[2]
+	}
+	return line, err
 }
 
 type haproxy struct {

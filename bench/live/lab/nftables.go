@@ -18,7 +18,11 @@ var nftables = Subject{
 		if err != nil {
 			return "", err
 		}
-		return says(path, "--version")
+		line, err := says(path, "--version") // nftables v1.0.6 (its name)
+		if words := strings.Fields(line); len(words) > 1 {
+			line = strings.TrimPrefix(words[1], "v")
+		}
+		return line, err
 	},
 	Start: func(ctx context.Context, _ Options, at Place, fleet Fleet) (Balancer, error) {
 		path, err := find("nft", "the package nftables")

@@ -24,7 +24,8 @@ var nginxStream = Subject{
 		if err != nil {
 			return "", err
 		}
-		return says(path, "-v")
+		line, err := says(path, "-v")
+		return strings.TrimPrefix(line, "nginx version: nginx/"), err
 	},
 	Start: func(ctx context.Context, _ Options, at Place, fleet Fleet) (Balancer, error) {
 		n := &nginx{place: at}

@@ -80,9 +80,7 @@ func (c *Comparison) sections() []report.Section {
 			{Key: "broken", Title: "broken", Format: report.Count}, {Key: "broken_elsewhere", Title: "elsewhere", Format: report.Count},
 			{Key: "moved", Title: "moved", Format: report.Count}, {Key: "moved_elsewhere", Title: "elsewhere", Format: report.Count},
 			{Key: "stalled", Title: "stalled", Format: report.Count}, {Key: "stalled_elsewhere", Title: "elsewhere", Format: report.Count},
-			{Key: "unanswered", Title: "unanswered", Format: report.Count},
-			{Key: "opened", Title: "new opened", Format: report.Count}, {Key: "failed", Title: "failed", Format: report.Count},
-			{Key: "p99_seconds", Title: "round trip 99 %", Format: report.Duration},
+			{Key: "opened", Title: "new", Format: report.Count}, {Key: "failed", Title: "failed", Format: report.Count},
 		}}
 		bars := report.Bars{Title: "Flows disturbed: " + step.Name, Label: "flows", Format: report.Count}
 		broken, moved, stalled := report.Series{Name: "broken"}, report.Series{Name: "moved"}, report.Series{Name: "stalled"}
@@ -92,7 +90,7 @@ func (c *Comparison) sections() []report.Section {
 				k := &o.Results.Steps[2+i].Of[n]
 				t.Rows = append(t.Rows, []any{o.Subject.Name, n.String(), k.Flows, k.Affected,
 					k.Broken.All, k.Broken.Elsewhere, k.Moved.All, k.Moved.Elsewhere, k.Stalled.All, k.Stalled.Elsewhere,
-					k.Sent - k.Answered, k.Opened, k.Failed, live.Quantile(k.RoundTrip, .99)})
+					k.Opened, k.Failed})
 				bars.Names = append(bars.Names, o.Subject.Name+", "+n.String())
 				broken.Values = append(broken.Values, float64(k.Broken.All))
 				moved.Values = append(moved.Values, float64(k.Moved.All))
@@ -102,7 +100,7 @@ func (c *Comparison) sections() []report.Section {
 		bars.Series = []report.Series{broken, moved, stalled}
 		out = append(out, report.Section{
 			Title: strings.ToUpper(step.Name[:1]) + step.Name[1:], Tables: []report.Table{t}, Charts: []report.Chart{bars},
-			Text: "On it: flows on that backend when the change began; elsewhere: on the others.",
+			Text: "On it: flows on that backend when the change began; elsewhere: on the others. New: flows opened meanwhile; failed: attempts that were not.",
 		})
 	}
 	return append(out, c.times())
