@@ -121,7 +121,9 @@ func (c *Control) Run(ctx context.Context) error {
 	flush := time.NewTicker(flushInterval(c.Config))
 	defer flush.Stop()
 	for {
-		if err := c.settle(ctx); err != nil {
+		if err := c.settle(ctx); ctx.Err() != nil {
+			return nil // whatever the start failed by, it was to end
+		} else if err != nil {
 			return err
 		}
 		c.sources.Hold(xds.Clusters, !c.starting && len(c.warming) > 0)

@@ -135,6 +135,10 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	main := log.For("main")
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	// Before anything tells that the process is there: whoever sees it may signal it.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
+	defer signal.Stop(signals)
 	// Event loops keep a scheduler slot each while they are busy; one more is for everything else.
 	runtime.GOMAXPROCS(f.workers() + 1)
 
@@ -181,10 +185,6 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	} else if f.adminAddressPath != "" {
 		main.Warn("no admin address in the configuration, so none is written", "file", f.adminAddressPath)
 	}
-
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
-	defer signal.Stop(signals)
 
 	reload := newReloader(f, log, control)
 	go reload.run(ctx)
