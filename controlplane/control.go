@@ -55,6 +55,7 @@ type Control struct {
 	generation      uint64
 	dirty           bool
 	starting        bool
+	healthFailed    bool // by FailHealthCheck
 	stage           stage
 	failure         error // why the start failed
 	counters        counters

@@ -11,9 +11,10 @@ func (c *Control) Live() <-chan struct{} { return c.live }
 func (c *Control) Rejected() { c.counters.reloadRejected.Inc() }
 
 // FailHealthCheck makes /ready answer 503 (or 200 again), so that whoever announces or balances this
-// instance takes it out. Traffic goes on.
+// instance takes it out. Traffic goes on. It is in force on return; during the start, from its end on.
 func (c *Control) FailHealthCheck(fail bool) {
-	c.post(func() {
+	c.do(func() {
+		c.healthFailed = fail
 		switch phase := c.state.Load().Phase; {
 		case fail && phase == Live:
 			c.phase(Draining)

@@ -198,6 +198,9 @@ func (c *Control) goLive(ctx context.Context) error {
 	c.starting, c.dirty = false, false
 	c.stage = started
 	c.phase(Live)
+	if c.healthFailed {
+		c.phase(Draining)
+	}
 	close(c.live)
 	c.counters.workersStarted.Set(1)
 	c.counters.initTime.Record(float64(time.Since(c.state.Load().Started).Milliseconds()))

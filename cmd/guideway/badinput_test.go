@@ -149,3 +149,11 @@ func TestVerdictsThatDiffer(t *testing.T) {
 		t.Errorf("bind_to_port: false gives %q", p.Stderr())
 	}
 }
+
+func TestMoreWorkersThanDescriptors(t *testing.T) {
+	path := testbed.WriteConfig(t, t.TempDir(), goodConfig())
+	p := testbed.Guideway(t).Exec(t, nil, t.TempDir(), "-c", path, "--concurrency", "4294967295")
+	if p.Wait() != 1 || !strings.Contains(p.Stderr(), "of 4294967295: ") || !strings.Contains(p.Stderr(), "start fewer") {
+		t.Errorf("too many workers give %q", p.Stderr())
+	}
+}

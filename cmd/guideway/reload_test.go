@@ -12,7 +12,7 @@ import (
 )
 
 // A cluster's first health check holds the start up; what is written meanwhile comes in force after it.
-func TestChangeDuringTheStartIsNotLost(t *testing.T) {
+func TestWhatComesDuringTheStartIsNotLost(t *testing.T) {
 	ns := testbed.Isolated(t)
 	testbed.StartBackend(t, ns, backend.Config{ID: "A"}, netip.AddrPortFrom(testbed.Loopback, testbed.PortEcho))
 	hangs := testbed.Cluster("c", testbed.PortEcho)
@@ -26,6 +26,7 @@ func TestChangeDuringTheStartIsNotLost(t *testing.T) {
 	if status := p.Get("/ready").Status; status != http.StatusServiceUnavailable {
 		t.Fatalf("/ready answers %d while the first health check hangs", status)
 	}
+	p.Post("/healthcheck/fail")
 	tmp := filepath.Join(dir, "new")
 	if err := os.WriteFile(tmp, []byte(asText(t, goodConfig())), 0o644); err != nil {
 		t.Fatal(err)
@@ -34,6 +35,13 @@ func TestChangeDuringTheStartIsNotLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	testbed.Eventually(t, "the new listener serves", func() bool { return reachable(t, ns, testbed.ListenAddress(testbed.ListenPort)) })
+	if r := p.Get("/ready"); r.Body != "DRAINING\n" {
+		t.Errorf("/ready is %q: the health check was failed during the start", r.Body)
+	}
+	p.Post("/healthcheck/ok")
+	if r := p.Get("/ready"); r.Body != "LIVE\n" {
+		t.Errorf("/ready is %q after /healthcheck/ok has been answered", r.Body)
+	}
 }
 
 func reachable(t *testing.T, ns *testbed.Namespace, address string) bool {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -37,7 +38,7 @@ func start(c Config) (*Server, error) {
 			for _, w := range s.workers {
 				w.loop.close()
 			}
-			return nil, err
+			return nil, fmt.Errorf("worker %d of %d: %w: start fewer, or raise the limit of open files", i+1, c.Workers, err)
 		}
 		w := &worker{
 			loop: l, index: i, cfg: &s.cfg, store: c.Stats, log: c.Log.With("worker", i),
