@@ -49,8 +49,10 @@ var guidewayProxy = Subject{
 
 // numberOf cuts the version's number out of Envoy's notation, "program  version: revision/1.2.3/…".
 func numberOf(line string, err error) (string, error) {
-	if words := strings.Split(line, "/"); len(words) > 2 {
-		line = words[1]
+	if _, version, ok := strings.Cut(line, "version: "); ok {
+		if words := strings.Split(version, "/"); len(words) > 2 {
+			line = words[1]
+		}
 	}
 	return line, err
 }

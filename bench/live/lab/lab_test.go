@@ -154,6 +154,15 @@ func TestReadsHowThingsStand(t *testing.T) {
 	if !reloaded(procs, 1) || reloaded(procs, 2) || reloaded(strings.Replace(procs, "25283 worker 0", "25283 worker 1", 1), 1) {
 		t.Error("show proc is misread")
 	}
+	for line, want := range map[string]string{
+		"/opt/x/envoy  version: 9e55809/1.40.0/Clean/RELEASE/BoringSSL":             "1.40.0",
+		"guideway  version: unknown/0.1.0/Clean/RELEASE/none (go1.26, linux/amd64)": "0.1.0",
+		"something else": "something else",
+	} {
+		if got, err := numberOf(line, nil); got != want || err != nil {
+			t.Errorf("%q is version %q, %v", line, got, err)
+		}
+	}
 	if !slices.Contains(Names(), "guideway-proxy") {
 		t.Error("Guideway is no subject")
 	}
