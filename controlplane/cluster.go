@@ -45,7 +45,7 @@ type cluster struct {
 }
 
 func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Locality, store *stats.Store) *cluster {
-	return &cluster{
+	c := &cluster{
 		desired:     desired,
 		incarnation: incarnation,
 		node:        node,
@@ -56,6 +56,8 @@ func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Local
 		tables:      lb.NewCache(),
 		updated:     time.Now(),
 	}
+	c.stats.TrackRemaining(desired.Settings.Breakers, c.live)
+	return c
 }
 
 // checksHealth reports whether hosts have an active checker.
@@ -137,10 +139,21 @@ func (c *cluster) unchecked(e *model.Endpoint) dataplane.Health {
 	if !c.checksHealth() || e.DisableActiveHC {
 		return 0
 	}
-	if c.desired.IgnoreNewHostsUntilFirstHC && c.desired.Discovery != model.Static {
+	if c.pendsNewHosts() {
 		return dataplane.FailedActiveHC | dataplane.PendingActiveHC
 	}
 	return dataplane.FailedActiveHC
+}
+
+// pendsNewHosts tells whether new hosts are left out of all counts until their first check.
+func (c *cluster) pendsNewHosts() bool {
+	return c.desired.IgnoreNewHostsUntilFirstHC && (c.desired.Discovery == model.EDS || c.desired.Discovery == model.StrictDNS)
+}
+
+// hasTraffic reports whether the cluster has ever carried any: TCP connections, or bytes (UDP).
+func (c *cluster) hasTraffic() bool {
+	s := c.stats
+	return s.UpstreamCxTotal.Value() > 0 || s.UpstreamCxTxBytesTotal.Value() > 0 || s.UpstreamCxRxBytesTotal.Value() > 0
 }
 
 // lingers tells whether a host that has left discovery stays in use until it fails a check.

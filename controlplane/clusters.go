@@ -127,26 +127,22 @@ func (c *Control) beginChecks(cl *cluster) {
 	checker, err := health.New(health.Config{
 		Cluster:         name,
 		Check:           cl.desired.HealthChecks[0],
-		PendingNewHosts: cl.desired.IgnoreNewHostsUntilFirstHC && cl.desired.Discovery != model.Static,
+		PendingNewHosts: cl.pendsNewHosts(),
 		BindAddress:     cl.desired.Settings.BindAddress,
 		ProxyProtocol:   proxyVersion(cl.desired),
 	}, health.Deps{
-		Scope:    cl.stats.Scope,
-		Pool:     c.probes,
-		EventLog: c.eventLog(cl.desired.HealthChecks[0].EventLogPath),
-		HasTraffic: func() bool {
-			return cl.stats.UpstreamCxTotal.Value() > 0 || cl.stats.UpstreamCxTxBytesTotal.Value() > 0
-		},
-		Limits: c.checkLimits(),
+		Scope:      cl.stats.Scope,
+		Pool:       c.probes,
+		EventLog:   c.eventLog(cl.desired.HealthChecks[0].EventLogPath),
+		HasTraffic: cl.hasTraffic,
+		Limits:     c.checkLimits(),
 		OnChange: func(t *health.Target, flags dataplane.Health) {
 			c.post(func() { c.checked(name, t.State, flags) })
 		},
 		OnPass: func(t *health.Target) {
-			c.post(func() {
-				if cl.detector != nil {
-					cl.detector.ActiveCheckPassed(t)
-				}
-			})
+			if cl.detector != nil {
+				cl.detector.ActiveCheckPassed(t)
+			}
 		},
 	})
 	if err != nil {

@@ -27,6 +27,8 @@ type Options struct {
 	Dataplane dataplane.Dataplane
 	// DrainTime is --drain-time-s.
 	DrainTime time.Duration
+	// Workers of the data plane, for its gauge.
+	Workers int
 }
 
 // Control is the control loop of one process. Its methods are safe for concurrent use once Run has
@@ -86,6 +88,9 @@ func (c *Control) Run(ctx context.Context) error {
 	if err := c.load(ctx, c.Config); err != nil {
 		return err
 	}
+	server := newServerStats(c.Stats, c.Workers)
+	flush := time.NewTicker(flushInterval(c.Config))
+	defer flush.Stop()
 	for {
 		if err := c.settle(ctx); err != nil {
 			return err
@@ -93,6 +98,9 @@ func (c *Control) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-flush.C:
+			server.update(c.state.Load().Started)
+			c.Stats.Flush()
 		case f := <-c.events:
 			f()
 		}
@@ -106,6 +114,14 @@ func (c *Control) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// flushInterval is stats_flush_interval, 5 s unless set.
+func flushInterval(config *model.Config) time.Duration {
+	if config.StatsFlushInterval > 0 {
+		return config.StatsFlushInterval
+	}
+	return 5 * time.Second
 }
 
 // post has the loop run f. It is dropped if the loop has ended.
@@ -184,6 +200,13 @@ func (c *Control) apply(ctx context.Context) error {
 	}
 	for _, l := range c.listeners {
 		snapshot.Listeners = append(snapshot.Listeners, l.Listener)
+		if l.UDP != nil {
+			for _, name := range l.UDP.Clusters {
+				if cl := c.clusters[name]; cl != nil {
+					cl.stats.BindUDP()
+				}
+			}
+		}
 	}
 	began := time.Now()
 	err := c.Dataplane.Apply(ctx, snapshot)

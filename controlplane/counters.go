@@ -17,7 +17,7 @@ type counters struct {
 	listenerCreateSuccess, listenerCreateFailure     *stats.Counter
 	listenerInPlaceUpdated                           *stats.Counter
 	listenersActive, workersStarted                  *stats.Gauge
-	live, state, uptime                              *stats.Gauge
+	live, state                                      *stats.Gauge
 	initTime                                         *stats.Histogram
 	runtimeKeys, runtimeLayers                       *stats.Gauge
 	runtimeLoads                                     *stats.Counter
@@ -47,7 +47,7 @@ func (k *counters) bind(s *stats.Store) {
 	}
 
 	server := s.Scope("server.")
-	k.live, k.state, k.uptime = server.Gauge("live"), server.Gauge("state"), server.Gauge("uptime")
+	k.live, k.state = server.Gauge("live"), server.Gauge("state")
 	k.state.Set(int64(PreInitializing))
 	k.initTime = server.Histogram("initialization_time_ms")
 	k.unknownFields = server.Counter("static_unknown_fields")

@@ -5,6 +5,7 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -12,14 +13,19 @@ import (
 	"github.com/guideway/guideway/controlplane/admin"
 )
 
-// Config implements admin.State: the configuration as it was read, with when each part came into force.
-func (p *Process) Config() admin.Config {
+// ConfigDump implements admin.State: the configuration as it was read, with when each part came into force.
+func (p *Process) ConfigDump() admin.ConfigDump {
 	s := p.State()
-	dump := admin.Config{
+	dump := admin.ConfigDump{
 		Clusters:  &adminv3.ClustersConfigDump{},
 		Listeners: &adminv3.ListenersConfigDump{},
 	}
 	if boot, ok := s.Config.Source.(*bootstrapv3.Bootstrap); ok {
+		boot = proto.Clone(boot).(*bootstrapv3.Bootstrap)
+		if boot.Node == nil {
+			boot.Node = &corev3.Node{}
+		}
+		identify(boot.Node, p.Version)
 		dump.Bootstrap = &adminv3.BootstrapConfigDump{Bootstrap: boot, LastUpdated: timestamppb.New(s.Updated)}
 	}
 	for i := range s.Clusters {

@@ -44,12 +44,13 @@ func (p *Process) ServerInfo() *adminv3.ServerInfo {
 		CommandLineOptions: p.Options,
 		UptimeCurrentEpoch: up,
 		UptimeAllEpochs:    up,
-		Node:               nodeProto(s),
+		Node:               nodeProto(s, p.Version),
 	}
 }
 
-func nodeProto(s *State) *corev3.Node {
-	n := &corev3.Node{Id: s.Node.ID, Cluster: s.Node.Cluster, UserAgentName: "guideway"}
+func nodeProto(s *State, version string) *corev3.Node {
+	n := &corev3.Node{Id: s.Node.ID, Cluster: s.Node.Cluster}
+	identify(n, version)
 	if l := s.Node.Locality; l != (dataplane.Locality{}) {
 		n.Locality = &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
 	}

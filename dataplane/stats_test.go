@@ -128,7 +128,7 @@ func TestClusterStatsMemory(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	each := (after.HeapAlloc - before.HeapAlloc) / clusters
+	each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / clusters
 	t.Logf("%d bytes for the stats of a cluster", each)
 	if each > 6<<10 {
 		t.Errorf("%d bytes for the stats of a cluster", each)

@@ -79,6 +79,11 @@ func (s *scratch) clear(size uint32) {
 	s.left = s.left[:0]
 }
 
+// skipSecondStage is for a table most of whose slots go to one host: it mostly
+// finds its next slot free, and its turns, one after another, would each wait
+// for all four slots of the one before.
+func (f *filler[S]) skipSecondStage() { f.stages[0] = f.stages[1] }
+
 // take gives the hosts of these ranks one slot each, in this order, as long as
 // there are free slots.
 func (f *filler[S]) take(ranks []uint32) {
@@ -167,8 +172,15 @@ func (f *filler[S]) takeByWalks(ranks []uint32) {
 	for _, rank := range ranks {
 		c := &cursors[rank]
 		back := size - c.skip
-		far := fourth(c.skip, back, size)
 		p := c.position
+		if taken[p>>6]&(1<<(p&63)) == 0 {
+			// A host that owns most slots has its next one free.
+			taken[p>>6] |= 1 << (p & 63)
+			slots[p] = owners[rank]
+			c.position = advance(p, back, size)
+			continue
+		}
+		far := fourth(c.skip, back, size)
 		p1 := advance(p, back, size)
 		p2 := advance(p1, back, size)
 		p3 := advance(p2, back, size)

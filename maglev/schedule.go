@@ -20,7 +20,7 @@ type schedule struct {
 	far     []uint32 // ranks whose round is beyond the window
 	words   int      // of a round's bits
 	waiting []turn   // by rank
-	ranks   []uint32 // of the round at hand
+	ranks   []uint32 // of the rounds at hand
 	round   uint32
 }
 
@@ -35,6 +35,9 @@ type turn struct {
 // windowRounds is the number of rounds a schedule holds bits for: 8 bytes a host.
 const windowRounds = 64
 
+// enough is the number of ranks that are worth a call.
+const enough = 256
+
 // never is a round that does not come: a build has at most one for each slot.
 const never = MaxTableSize + 1
 
@@ -47,7 +50,7 @@ func newSchedule(weights []float64, heaviest float64) *schedule {
 		due:     bitmaps[words:],
 		words:   words,
 		waiting: make([]turn, n),
-		ranks:   make([]uint32, 0, n),
+		ranks:   make([]uint32, 0, n+enough),
 		round:   1,
 	}
 	for rank, w := range weights {
@@ -62,25 +65,32 @@ func newSchedule(weights []float64, heaviest float64) *schedule {
 	return s
 }
 
-// next returns the ranks that take a slot in the next round, in order. The
-// slice is valid until the next call.
+// next returns the ranks that take a slot in the next rounds, in order: those of
+// as many rounds as it takes for some hundred, as a call for each round would
+// cost more than a round of few hosts. The slice is valid until the next call.
 func (s *schedule) next(heaviest float64) []uint32 {
-	if s.round%windowRounds == 0 {
-		s.bringNear()
-	}
+
 	s.ranks = s.ranks[:0]
-	due := s.due[int(s.round%windowRounds)*s.words:][:s.words]
-	for w, always := range s.always {
-		turns := due[w]
-		due[w] = 0
-		for set := always | turns; set != 0; set &= set - 1 {
-			s.ranks = append(s.ranks, uint32(w*64+bits.TrailingZeros64(set)))
+	for len(s.ranks) < enough {
+		if s.round%windowRounds == 0 {
+			s.bringNear()
 		}
-		for ; turns != 0; turns &= turns - 1 {
-			s.postpone(uint32(w*64+bits.TrailingZeros64(turns)), heaviest)
+		due := s.due[int(s.round%windowRounds)*s.words:][:s.words]
+		for w, always := range s.always {
+			turns := due[w]
+			for set := always | turns; set != 0; set &= set - 1 {
+				s.ranks = append(s.ranks, uint32(w*64+bits.TrailingZeros64(set)))
+			}
+			if turns == 0 {
+				continue
+			}
+			due[w] = 0
+			for ; turns != 0; turns &= turns - 1 {
+				s.postpone(uint32(w*64+bits.TrailingZeros64(turns)), heaviest)
+			}
 		}
+		s.round++
 	}
-	s.round++
 	return s.ranks
 }
 

@@ -107,6 +107,9 @@ func fill[S uint16 | uint32](t *Table, slots []S, shares []share) {
 	for rank, host := range t.order {
 		byRank[rank] = weights[host]
 	}
+	if heaviest > 0.5 {
+		f.skipSecondStage()
+	}
 	schedule := newSchedule(byRank, heaviest)
 	for f.free > 0 {
 		ranks := schedule.next(heaviest)

@@ -101,7 +101,7 @@ func TestBuildIsEnvoysLoop(t *testing.T) {
 
 // TestBuildIsEnvoysLoopInTies takes small weights in localities, where whether a
 // host takes a slot is often decided by the last bit of its share: in one of
-// twenty of these, dividing before multiplying would give another table.
+// twenty, dividing before multiplying would give another table.
 func TestBuildIsEnvoysLoopInTies(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {

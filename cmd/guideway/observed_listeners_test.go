@@ -50,6 +50,20 @@ func (s *listenerStage) log() any {
 	return testbed.Lines(filepath.Join(s.proxy.Dir, "access.log"))
 }
 
+// hearAsRecorded compares what a client gets and what its connection does then, and closes it.
+func (s *listenerStage) hearAsRecorded(c *testbed.Client) {
+	s.Helper()
+	wantGot, _ := s.expect.Want(s.T, s.row, "client_gets").(string)
+	quiet := testbed.Patience
+	if s.expect.Want(s.T, s.row, "then") == testbed.StaysOpen {
+		quiet = staysOpenAfter
+	}
+	got, then, _ := c.HearUntilQuiet(len(wantGot), quiet)
+	c.Close()
+	s.expect.Expect(s.T, s.row, "client_gets", got)
+	s.expect.Expect(s.T, s.row, "then", then)
+}
+
 // stats compares the counters whose names match.
 func (s *listenerStage) stats(names string) {
 	s.Helper()
@@ -113,10 +127,7 @@ func playProxyProtocol(s *listenerStage, what string) {
 	s.start(nil, testbed.Merge(listener, s.row.Message(s.T, "listener")))
 
 	c := s.connect("127.0.0.1").Say(says)
-	got, then, _ := c.HearOut(staysOpenAfter)
-	c.Close()
-	s.expect.Expect(s.T, s.row, "client_gets", got)
-	s.expect.Expect(s.T, s.row, "then", then)
+	s.hearAsRecorded(c)
 	s.expect.ExpectSoon(s.T, s.row, "log", s.log)
 	s.stats(listenerStats)
 }
@@ -126,7 +137,7 @@ func playLimit(more testbed.Message, filters ...any) func(*listenerStage) {
 	return func(s *listenerStage) {
 		s.start(more, testbed.Listener("l", testbed.ListenPort, append(filters, testbed.TCPProxy("t", "A"))...))
 		s.connect("127.0.0.1").Hear("A")
-		got, then, after := s.connect("127.0.0.1").HearOut(0)
+		got, then, after := s.connect("127.0.0.1").HearOut()
 		s.expect.Expect(s.T, s.row, "second_client_gets", got)
 		s.expect.Expect(s.T, s.row, "then", then)
 		s.expect.Expect(s.T, s.row, "seconds", testbed.Seconds(after))
@@ -146,10 +157,7 @@ func playRBAC(cluster, says string) func(*listenerStage) {
 		s.start(nil, testbed.Listener("l", testbed.ListenPort, rbac,
 			testbed.TCPProxy("t", cluster, logTo("%RESPONSE_FLAGS% %CONNECTION_TERMINATION_DETAILS%"))))
 		c := s.connect("127.0.0.1").Say(says)
-		got, then, _ := c.HearOut(staysOpenAfter)
-		c.Close()
-		s.expect.Expect(s.T, s.row, "client_gets", got)
-		s.expect.Expect(s.T, s.row, "then", then)
+		s.hearAsRecorded(c)
 		s.expect.ExpectSoon(s.T, s.row, "log", s.log)
 		s.stats(`^rb\.`)
 	}
@@ -170,7 +178,7 @@ func playSourcePrefixes(s *listenerStage) {
 	s.start(nil, listener)
 	for field := range s.row {
 		if from, ok := strings.CutPrefix(field, "client "); ok {
-			got, _, _ := s.connect(from).HearOut(staysOpenAfter)
+			got, _, _ := s.connect(from).HearUntilQuiet(1, 0)
 			s.expect.Expect(s.T, s.row, field, got)
 		}
 	}
@@ -184,7 +192,11 @@ func playAddresses(s *listenerStage) {
 	six["address"] = testbed.Message{"socket_address": testbed.Message{"address": "::", "port_value": 10002, "ipv4_compat": true}}
 	unbound := testbed.Listener("unbound", 10003, testbed.TCPProxy("t", "A"))
 	unbound["bind_to_port"] = false
-	s.start(nil, zero, six, unbound)
+	listeners := []any{zero, six}
+	if s.expect.Subject.IsEnvoy() {
+		listeners = append(listeners, unbound) // Guideway refuses it: see TestVerdictsThatDiffer
+	}
+	s.start(nil, listeners...)
 
 	var port string
 	s.expect.ExpectSoon(s.T, s.row, "listeners", func() any {

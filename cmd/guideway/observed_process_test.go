@@ -179,7 +179,7 @@ func playSignal(sig syscall.Signal) func(*testing.T, *testbed.Expectations, test
 		c := testbed.ConnectTo(t, ns, netip.Addr{}, testbed.ListenAddress(testbed.ListenPort)).Say("x").Hear("x")
 		sent := time.Now()
 		p.Signal(sig)
-		_, then, _ := c.HearOut(0)
+		_, then, _ := c.HearOut()
 		expect.Expect(t, row, "client_sees", then)
 		expect.Expect(t, row, "exit", p.Wait())
 		const lateness = 1500 * time.Millisecond // of a loaded machine
@@ -231,7 +231,7 @@ func playDrain(t *testing.T, expect *testbed.Expectations, row testbed.Row, ns *
 	expect.Expect(t, row.With(t, field, want), field, seen)
 
 	old.Say("z").Hear("z")
-	_, then, _ := old.HearOut(300 * time.Millisecond)
+	_, then, _ := old.HearUntilQuiet(0, 300*time.Millisecond)
 	expect.Expect(t, row, "old connection", then)
 	expect.Expect(t, row, "ready", p.Get("/ready").Body)
 	expect.Expect(t, row, "listeners", strings.Split(strings.TrimSuffix(p.Get("/listeners").Body, "\n"), "\n"))

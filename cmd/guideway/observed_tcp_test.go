@@ -42,7 +42,7 @@ func (s *tcpStage) connect() *testbed.Client {
 
 // hearOut hears the connection to its end, then closes it.
 func hearOut(c *testbed.Client) testbed.Message {
-	got, then, after := c.HearOut(0)
+	got, then, after := c.HearOut()
 	c.Close()
 	return testbed.Message{"client_gets": got, "then": then, "seconds": testbed.Seconds(after)}
 }
@@ -66,7 +66,7 @@ var tcpCases = map[string]tcpCase{
 		hosts: []int{testbed.PortFarewell},
 		play: func(s *tcpStage) testbed.Message {
 			c := s.connect()
-			got, then, _ := c.HearOut(0)
+			got, then, _ := c.HearOut()
 			c.Say("late")
 			late := s.hosts.Told(testbed.PortFarewell).Got
 			c.Close()
@@ -98,7 +98,7 @@ var tcpCases = map[string]tcpCase{
 		hosts: []int{testbed.PortEcho},
 		play: func(s *tcpStage) testbed.Message {
 			first := s.connect().Say("x").Hear("x")
-			got, then, _ := s.connect().HearOut(0)
+			got, then, _ := s.connect().HearOut()
 			first.Close()
 			return testbed.Message{"second_client_gets": got, "then": then}
 		},

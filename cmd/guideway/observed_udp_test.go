@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/guideway/guideway/bench/backend"
 	"github.com/guideway/guideway/cmd/guideway/testbed"
@@ -17,10 +16,6 @@ import (
 
 // udpStats are the counters of udp.json.
 var udpStats = regexp.MustCompile(`^(cluster\.c\.(upstream_|udp\.|circuit_breakers\.)|udp\.u\.|listener\.127\.0\.0\.1_10000\.(downstream_|udp\.))`)
-
-// unanswered is how long a datagram's answer is waited for before it counts as lost. The cases in
-// which no answer comes all have counters that tell why.
-const unanswered = 300 * time.Millisecond
 
 // udpCase is what a UDP case needs and does. Hosts A and B answer "A:" or "B:" and the datagram.
 type udpCase struct {
@@ -35,7 +30,8 @@ type udpCase struct {
 // udpStage is where a UDP case is played.
 type udpStage struct {
 	*testing.T
-	ns *testbed.Namespace
+	ns   *testbed.Namespace
+	seen any // what was recorded
 }
 
 func (s *udpStage) client() *testbed.DatagramClient {
@@ -43,28 +39,43 @@ func (s *udpStage) client() *testbed.DatagramClient {
 	return testbed.DatagramsTo(s.T, s.ns, netip.Addr{}, testbed.ListenAddress(testbed.ListenPort))
 }
 
-// answer is what a client gets, null for nothing.
-func answer(c *testbed.DatagramClient) any {
-	if got, ok := c.Ask("x", unanswered); ok {
+// answer is what a client gets for a datagram, null for nothing. A host without an answer is one
+// whose counters tell why, so it is not waited for as long as one that was recorded with one.
+func answer(c *testbed.DatagramClient, expected any) any {
+	if got, ok := c.Ask("x", testbed.AnswerTime(expected != nil)); ok {
 		return got
 	}
 	return nil
 }
 
+// recorded is the i-th recorded answer, where the row has a list of them; else it is something.
+func (s *udpStage) recorded(i int) any {
+	if list, ok := s.seen.([]any); ok && i < len(list) {
+		return list[i]
+	}
+	return "an answer"
+}
+
 // thrice is a client that sends three datagrams, and what it gets.
 func thrice(s *udpStage) any {
 	c := s.client()
-	return []any{answer(c), answer(c), answer(c)}
+	var seen []any
+	for i := range 3 {
+		seen = append(seen, answer(c, s.recorded(i)))
+	}
+	return seen
 }
 
 // sizes sends datagrams of growing size, and tells the sizes of the answers.
 func sizes(s *udpStage) any {
 	c := s.client()
+	recorded, _ := s.seen.(map[string]any)
 	seen := map[string]any{}
 	for _, n := range []int{0, 1400, 1500, 1501, 2000, 8000} {
-		seen[fmt.Sprint(n)] = nil
-		if got, ok := c.Ask(strings.Repeat("x", n), unanswered); ok {
-			seen[fmt.Sprint(n)] = len(got)
+		size := fmt.Sprint(n)
+		seen[size] = nil
+		if got, ok := c.Ask(strings.Repeat("x", n), testbed.AnswerTime(recorded[size] != nil)); ok {
+			seen[size] = len(got)
 		}
 	}
 	return seen
@@ -109,7 +120,7 @@ var (
 		"unknown cluster": {hosts: hostA, cluster: "nowhere", play: thrice},
 		"one session allowed, second client dropped": {hosts: hostA, play: func(s *udpStage) any {
 			first, second := s.client(), s.client()
-			return []any{answer(first), answer(second), answer(first)}
+			return []any{answer(first, s.recorded(0)), answer(second, s.recorded(1)), answer(first, s.recorded(2))}
 		}},
 		"datagram sizes with the defaults (answer is 2 bytes longer)": {hosts: hostA, play: sizes},
 		"datagram sizes with a larger downstream limit":               {hosts: hostA, play: sizes},
@@ -137,6 +148,9 @@ func TestObservedUDP(t *testing.T) {
 
 func playUDP(t *testing.T, expect *testbed.Expectations, row testbed.Row, c udpCase) {
 	s := &udpStage{T: t, ns: testbed.Isolated(t)}
+	if row.Has("seen") {
+		s.seen = expect.Want(t, row, "seen")
+	}
 	for i, port := range hostsAB {
 		conf := backend.Config{ID: string(rune('A' + i)), Network: backend.UDP}
 		if c.long {

@@ -185,7 +185,7 @@ func (r *replayer) step(step pickStep) []any {
 	var held []*testbed.Client
 	for i, from := range step.Clients {
 		if r.sc.Proto == "udp" {
-			picks[i] = r.pickUDP(from, to, options)
+			picks[i] = r.pickUDP(from, to, options, step.Picks[i])
 			continue
 		}
 		c, pick := r.pickTCP(from, to, options)
@@ -281,24 +281,22 @@ func proxyHeader(version string, client netip.Addr, to netip.AddrPort) string {
 }
 
 // pickUDP sends datagrams on the client's session and gives the backend that answers, or a list if
-// there are several datagrams.
-func (r *replayer) pickUDP(from netip.Addr, to string, o pickOptions) any {
+// there are several datagrams. The answers that are recorded may take their time.
+func (r *replayer) pickUDP(from netip.Addr, to string, o pickOptions, recorded any) any {
 	r.Helper()
 	c := r.sessions[from]
 	if c == nil {
 		c = testbed.DatagramsTo(r.T, r.ns, from, to)
 		r.sessions[from] = c
 	}
-	quiet := 500 * time.Millisecond
-	if o.Timeout > 0 {
-		quiet = time.Duration(o.Timeout * float64(time.Second))
+	want, several := recorded.([]any)
+	if !several {
+		want = []any{recorded}
 	}
-	var picks []any
-	for range max(o.Datagrams, 1) {
-		if got, ok := c.Ask("x", quiet); ok {
-			picks = append(picks, got)
-		} else {
-			picks = append(picks, nil)
+	picks := make([]any, max(o.Datagrams, 1))
+	for i := range picks {
+		if got, ok := c.Ask("x", testbed.AnswerTime(i < len(want) && want[i] != nil)); ok {
+			picks[i] = got
 		}
 	}
 	if o.Datagrams > 1 {

@@ -77,6 +77,9 @@ func load(f *serveFlags, log *logging.Log) (*model.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := controlplane.CanServe(config); err != nil && f.mode != "validate" {
+		return nil, err
+	}
 	for _, w := range config.Warnings {
 		log.For("config").Warn(w.Error())
 	}
@@ -115,7 +118,11 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 
-	store := stats.NewStore()
+	statsConfig, err := controlplane.StatsConfig(config.Stats, f.statsTags)
+	if err != nil {
+		return err
+	}
+	store := stats.NewStoreWith(statsConfig)
 	files := accesslog.NewFiles(store, f.flushInterval())
 	defer files.Close()
 	plane, err := proxy.New(proxy.Config{
@@ -128,7 +135,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	defer plane.Close()
 	control := controlplane.New(controlplane.Options{
 		Config: config, Stats: store, Log: log, Files: files, Dataplane: plane,
-		DrainTime: time.Duration(f.drainTime) * time.Second,
+		DrainTime: time.Duration(f.drainTime) * time.Second, Workers: f.workers(),
 	})
 
 	end := make(chan struct{})

@@ -119,8 +119,8 @@ func (m membership) change(r *rand.Rand) string {
 	}
 }
 
-// removals counts how often a backend has left, so that a flow can tell whether its backend has been
-// there all the time.
+// removals counts for each backend the beginnings and ends of its removals, so that a flow can tell whether
+// its backend has been there all the time: the count is odd while a removal is under way.
 type removals [soakPool]atomic.Int64
 
 func TestFlowsSurviveChanges(t *testing.T) {
@@ -193,8 +193,10 @@ func TestFlowsSurviveChanges(t *testing.T) {
 	for time.Since(began) < soakTime() && len(failures) == 0 {
 		before := clone(members)
 		what := members.change(r)
+		var leaving []int
 		for i := range before {
 			if _, in := members[i]; !in {
+				leaving = append(leaving, i)
 				left[i].Add(1) // from now on its UDP flows may move
 			}
 		}
@@ -203,6 +205,9 @@ func TestFlowsSurviveChanges(t *testing.T) {
 		want := int64(changes)
 		if !testbed.Within(testbed.Patience, func() bool { return p.Stats()["guideway.config.reload_success"] == want }) {
 			t.Fatalf("change %d (%s) is not in force", changes, what)
+		}
+		for _, i := range leaving {
+			left[i].Add(1)
 		}
 	}
 	cancel()
@@ -325,7 +330,7 @@ func (h *heldTCP) ask() error {
 type heldUDP struct {
 	net.Conn
 	backend int
-	left    int64 // how often its backend had left when the flow began there
+	left    int64 // the count of its backend's removals when the flow began there
 }
 
 func dialUDP(ns *testbed.Namespace, left *removals) (*heldUDP, error) {
@@ -344,10 +349,6 @@ func dialUDP(ns *testbed.Namespace, left *removals) (*heldUDP, error) {
 // ask sends a datagram, again if there is no answer: one may be lost as its session ends. It tells whether
 // the flow has moved because its backend was removed; a move for no such reason is an error.
 func (h *heldUDP) ask(left *removals) (bool, error) {
-	var before int64
-	if h.backend >= 0 {
-		before = left[h.backend].Load()
-	}
 	b := make([]byte, 100)
 	for try := 0; ; try++ {
 		if _, err := h.Write([]byte("x")); err != nil && try == 5 {
@@ -371,7 +372,7 @@ func (h *heldUDP) ask(left *removals) (bool, error) {
 		}
 		was := h.backend
 		h.backend = i
-		if was >= 0 && left[was].Load() == h.left && before == h.left {
+		if was >= 0 && h.left%2 == 0 && left[was].Load() == h.left {
 			return false, fmt.Errorf("moved from %d, which was there all the time, to %d", was, i)
 		}
 		h.left = left[i].Load()

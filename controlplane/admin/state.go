@@ -21,8 +21,8 @@ type State interface {
 	Clusters() []Cluster
 	// Listeners in configuration order, also stopped ones, with real ports where 0 was configured.
 	Listeners() []dataplane.ListenerStatus
-	// Config is what /config_dump shows besides endpoints.
-	Config() Config
+	// ConfigDump is what /config_dump shows besides endpoints.
+	ConfigDump() ConfigDump
 	// Runtime is the layers of the runtime and their values.
 	Runtime() Runtime
 
@@ -86,8 +86,8 @@ type Disruption struct {
 	Moved, Minimum, Size uint32
 }
 
-// Config holds the parts of a configuration dump. Absent parts are left out.
-type Config struct {
+// ConfigDump holds the parts of a configuration dump. Absent parts are left out.
+type ConfigDump struct {
 	Bootstrap *adminv3.BootstrapConfigDump
 	Clusters  *adminv3.ClustersConfigDump
 	Listeners *adminv3.ListenersConfigDump

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,7 @@ func TestEnvoyAgrees(t *testing.T) {
 					as = append(as, e.Address.String())
 				}
 			}
+			slices.Sort(as) // which family of two answers first is a race
 			ours = fmt.Sprint(as, st.UpdateSuccess.Value(), st.UpdateFailure.Value())
 			cancel()
 		}}).Run(ctx)
@@ -151,13 +153,14 @@ func get(url string) string {
 	return string(b)
 }
 
-// envoyResult is "[host host] success failure" of one cluster, hosts in the order of the answer.
+// envoyResult is "[host host] success failure" of one cluster, hosts sorted.
 func envoyResult(t *testing.T, admin, cluster string) string {
 	t.Helper()
 	var hosts []string
 	for _, m := range regexp.MustCompile("(?m)^"+regexp.QuoteMeta(cluster)+"::(.*)::hostname::").FindAllStringSubmatch(get(admin+"/clusters"), -1) {
 		hosts = append(hosts, m[1])
 	}
+	slices.Sort(hosts)
 	counter := func(name string) string {
 		_, v, _ := strings.Cut(strings.TrimSpace(get(admin+"/stats?filter=^cluster."+cluster+"."+name+"$")), ": ")
 		return v

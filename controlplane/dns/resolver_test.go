@@ -258,14 +258,18 @@ func TestLookupTransport(t *testing.T) {
 	})
 	t.Run("silent server is asked again and then given up", func(t *testing.T) {
 		mute := newServer(t)
-		mute.set("v4", func(*mdns.Msg, uint16) bool { return true })
+		asked := make(chan struct{}, 2*queryAttempts)
+		mute.set("v4", func(*mdns.Msg, uint16) bool { asked <- struct{}{}; return true })
 		r := newClient(&model.DNS{Resolvers: []netip.AddrPort{mute.addr}}, conf(t, ""))
 		r.timeout = 5 * time.Millisecond
 		if a, err := r.Lookup(t.Context(), "v4.test", model.V4Only); err == nil {
 			t.Errorf("resolves to %q, want an error", text(a, err))
 		}
-		if q := mute.take(); len(q) != queryAttempts {
-			t.Errorf("asked %d times, want %d", len(q), queryAttempts)
+		for range queryAttempts { // the server may be slower than the client is patient
+			<-asked
+		}
+		if len(asked) > 0 {
+			t.Errorf("asked more than %d times", queryAttempts)
 		}
 	})
 	t.Run("cancelled", func(t *testing.T) {

@@ -84,7 +84,7 @@ func (t *translator) endpoint(e *endpointv3.LbEndpoint, by model.Discovery, at c
 	resolved := by == model.StrictDNS || by == model.LogicalDNS
 	addr, err := parseIP(s.GetAddress())
 	switch {
-	case err == nil && by != model.LogicalDNS:
+	case err == nil:
 		out.Address = netip.AddrPortFrom(addr, uint16(s.GetPortValue()))
 	case resolved:
 		out.Host, out.Port = s.GetAddress(), uint16(s.GetPortValue())

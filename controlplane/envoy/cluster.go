@@ -168,7 +168,7 @@ func breakers(b *clusterv3.CircuitBreakers, at cursor) dataplane.CircuitBreakers
 		where := at.field("per_host_thresholds").at(i)
 		if th.GetMaxPendingRequests() != nil || th.GetMaxRequests() != nil || th.GetMaxRetries() != nil ||
 			th.GetRetryBudget() != nil || th.GetMaxConnectionPools() != nil || th.GetTrackRemaining() {
-			where.failAs("only 'max_connections' is supported", "per_host_thresholds takes max_connections only")
+			where.failAs("Unsupported field in per_host_thresholds", "per_host_thresholds takes max_connections only")
 			continue
 		}
 		if th.GetPriority() == corev3.RoutingPriority_DEFAULT && th.GetMaxConnections() != nil && out.PerHostMaxConnections == nil {
@@ -185,9 +185,7 @@ func transportSocket(s *corev3.TransportSocket, at cursor) *dataplane.UpstreamPr
 		return nil
 	}
 	if s.GetTypedConfig() == nil {
-		if s.GetName() != "envoy.transport_sockets.raw_buffer" {
-			at.failAs(noFactory(s.GetName(), ""), "transport socket %q has no typed_config", s.GetName())
-		}
+		at.failAs(noFactory(s.GetName(), ""), "transport socket %q has no typed_config", s.GetName())
 		return nil
 	}
 	switch m := unpack(s.GetTypedConfig()).(type) {
@@ -258,7 +256,7 @@ func tlvs(entries []*corev3.TlvEntry, at cursor) []dataplane.TLV {
 			continue
 		}
 		if len(e.GetValue()) == 0 && e.GetFormatString() == nil {
-			at.at(i).failAs("Invalid TLV configuration: exactly one of 'value' or 'format_string' must be set.", "value is required")
+			at.at(i).failAs("Invalid TLV configuration: one of 'value' or 'format_string' must be set.", "value is required")
 			continue
 		}
 		out = append(out, dataplane.TLV{Type: byte(e.GetType()), Value: e.GetValue()})
@@ -275,6 +273,7 @@ func http2(c *clusterv3.Cluster, at cursor) bool {
 		options, ok := m.(*httpv3.HttpProtocolOptions)
 		if !ok {
 			where.warn("typed_extension_protocol_options %q is ignored: only HTTP options for health checks and xDS are read", name)
+			at.r.skip(where.p)
 			continue
 		}
 		// There is one such key, so the order of the map does not show.
@@ -341,7 +340,8 @@ func typeName(d model.Discovery) string {
 // eds checks where an EDS cluster's endpoints come from.
 func (t *translator) eds(c *clusterv3.Cluster, m *model.Cluster, at cursor) {
 	if c.GetLoadAssignment() != nil {
-		at.field("load_assignment").fail("an EDS cluster gets its endpoints from the server; remove load_assignment, or use another type")
+		at.field("load_assignment").warn("it is ignored: the endpoints of an EDS cluster come from the server")
+		t.r.skip(at.field("load_assignment").p)
 	}
 	source := c.GetEdsClusterConfig().GetEdsConfig()
 	where := at.field("eds_cluster_config")

@@ -132,10 +132,10 @@ func (d *decoder) fields(t, base *tree, md protoreflect.MessageDescriptor, p *pa
 		switch {
 		case fd.IsMap() && k.value.shape == isObject:
 			d.mapping(k.value, fd, at)
-		case fd.IsList() && k.value.shape == isList:
+		case fd.IsList() && k.value.shape != isNull:
 			shift := 0
 			if below != nil {
-				shift = len(below.items)
+				shift = len(below.elements())
 			}
 			d.list(k.value, shift, fd, at)
 		case !fd.IsMap() && !fd.IsList() && fd.Message() != nil:
@@ -149,10 +149,11 @@ func (d *decoder) fields(t, base *tree, md protoreflect.MessageDescriptor, p *pa
 	}
 }
 
+// list writes a repeated field. Like Envoy's parser it takes a single value for a list of one.
 func (d *decoder) list(t *tree, shift int, fd protoreflect.FieldDescriptor, p *path) {
 	d.out.WriteByte('[')
 	first := true
-	for i, item := range t.items {
+	for i, item := range t.elements() {
 		if d.refuse[item] {
 			continue
 		}
@@ -213,7 +214,7 @@ func (d *decoder) any(t *tree, p *path) {
 		m := mark{p.field("@type"), nil, url, url.line}
 		d.r.problems = append(d.r.problems, finding{m.at, d.problem(m,
 			fmt.Sprintf("%s: type %q is not known to Guideway; remove what stands here, or correct the type", parentOf(p), url.text),
-			fmt.Sprintf("could not find @type '%s'", url.text))})
+			fmt.Sprintf("Unable to parse JSON as proto (INVALID_ARGUMENT: could not find @type '%s')", url.text))})
 		d.out.WriteString("{}")
 		return
 	}
@@ -383,7 +384,7 @@ func (d *decoder) explain(m mark, err error) model.Problem {
 		raw = raw[loc[1]:]
 	}
 	reason := raw
-	if v := m.value; v != nil && m.field != nil {
+	if v := m.value; v != nil && m.field != nil && !strings.Contains(raw, "oneof") {
 		if words := expectation(m.field, v); words != "" {
 			reason = words
 		}
@@ -391,16 +392,16 @@ func (d *decoder) explain(m mark, err error) model.Problem {
 			reason += fmt.Sprintf("; YAML reads a bare %s as a boolean, so put it in quotes: %q", v.bare, v.bare)
 		}
 	}
-	return d.problem(m, reason, "Unable to parse JSON as proto")
+	envoy := "Unable to parse JSON as proto"
+	if v := m.value; v != nil && m.field != nil && m.field.Enum() != nil && v.shape == isText && !strings.Contains(raw, "oneof") {
+		envoy = fmt.Sprintf("unknown enum value: '%s') has unknown fields", v.text)
+	}
+	return d.problem(m, reason, envoy)
 }
 
 // expectation says what a field wants instead of v, or "".
 func expectation(fd protoreflect.FieldDescriptor, v *tree) string {
-	listed := fd.IsList()
 	switch {
-	case listed && v.shape != isList && v.shape != isObject && fd.Message() != nil,
-		listed && v.shape == isObject && fd.Message() == nil:
-		return fmt.Sprintf("must be a list, not %s", describe(v))
 	case fd.Enum() != nil && v.shape == isText:
 		var names []string
 		for i := range fd.Enum().Values().Len() {

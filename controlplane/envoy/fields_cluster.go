@@ -13,8 +13,7 @@ var clusterFields = table{
 			ring_hash_lb_config maglev_lb_config least_request_lb_config round_robin_lb_config
 			common_lb_config transport_socket transport_socket_matches upstream_connection_options
 			close_connections_on_host_health_failure ignore_health_on_host_removal
-			load_balancing_policy http2_protocol_options metadata`,
-		leaf: "typed_extension_protocol_options", // see cluster.go
+			load_balancing_policy http2_protocol_options metadata typed_extension_protocol_options`,
 		ignored: notes{
 			"max_requests_per_connection":                  "connections carry one client each",
 			"upstream_http_protocol_options":               "it is about HTTP",
@@ -137,11 +136,58 @@ var clusterFields = table{
 		},
 	},
 	"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-		leaf: "explicit_http_config auto_config use_downstream_protocol_config common_http_protocol_options upstream_http_protocol_options",
+		acted: "explicit_http_config use_downstream_protocol_config",
+		ignored: notes{
+			"common_http_protocol_options":   noHTTP,
+			"upstream_http_protocol_options": noHTTP,
+			"auto_config":                    noHTTP,
+			"http_filters":                   noHTTP,
+			"header_validation_config":       noHTTP,
+			"outlier_detection":              noHTTP,
+			"request_mirror_policies":        noHTTP,
+			"hash_policy":                    noHTTP,
+			"retry_policy":                   noHTTP,
+		},
+	},
+	"envoy.extensions.upstreams.http.v3.HttpProtocolOptions.ExplicitHttpConfig": {
+		acted: "http2_protocol_options",
+		ignored: notes{
+			"http_protocol_options":  noHTTP,
+			"http3_protocol_options": noHTTP,
+		},
+	},
+	"envoy.extensions.upstreams.http.v3.HttpProtocolOptions.UseDownstreamHttpConfig": {
+		acted: "http2_protocol_options",
+		ignored: notes{
+			"http_protocol_options":  noHTTP,
+			"http3_protocol_options": noHTTP,
+		},
 	},
 	"envoy.config.core.v3.Http2ProtocolOptions": {
-		leaf: `hpack_table_size max_concurrent_streams initial_stream_window_size
-			initial_connection_window_size connection_keepalive`,
+		leaf: "connection_keepalive",
+		ignored: notes{
+			"hpack_table_size":                                     noTuning,
+			"max_concurrent_streams":                               noTuning,
+			"initial_stream_window_size":                           noTuning,
+			"initial_connection_window_size":                       noTuning,
+			"allow_connect":                                        noTuning,
+			"allow_metadata":                                       noTuning,
+			"max_outbound_frames":                                  noTuning,
+			"max_outbound_control_frames":                          noTuning,
+			"max_consecutive_inbound_frames_with_empty_payload":    noTuning,
+			"max_inbound_priority_frames_per_stream":               noTuning,
+			"max_inbound_window_update_frames_per_data_frame_sent": noTuning,
+			"stream_error_on_invalid_http_messaging":               noTuning,
+			"override_stream_error_on_invalid_http_message":        noTuning,
+			"custom_settings_parameters":                           noTuning,
+			"use_oghttp2_codec":                                    noTuning,
+			"max_metadata_size":                                    noTuning,
+			"enable_huffman_encoding":                              noTuning,
+			"max_header_field_size_kb":                             noTuning,
+			"disallow_obs_text":                                    noTuning,
+			"stream_reset_burst":                                   noTuning,
+			"stream_reset_rate":                                    noTuning,
+		},
 	},
 }
 
@@ -187,5 +233,10 @@ var policyFields = table{
 		leaf:  "hash_policy", // see policy.go
 	},
 }
+
+const (
+	noHTTP   = "HTTP is spoken only for health checks and xDS, where HTTP/2 is all that can be asked for"
+	noTuning = "HTTP/2 is spoken only for health checks and xDS, with usual settings"
+)
 
 const slowStart = "new hosts get their full share at once"

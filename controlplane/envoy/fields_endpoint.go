@@ -41,12 +41,13 @@ var assignmentFields = table{
 var healthFields = table{
 	"envoy.config.core.v3.HealthCheck": {
 		acted: `timeout interval initial_jitter interval_jitter interval_jitter_percent
-			unhealthy_threshold healthy_threshold alt_port reuse_connection http_health_check
+			unhealthy_threshold healthy_threshold reuse_connection http_health_check
 			tcp_health_check grpc_health_check no_traffic_interval no_traffic_healthy_interval
 			unhealthy_interval unhealthy_edge_interval healthy_edge_interval event_log_path
 			event_logger always_log_health_check_failures always_log_health_check_success`,
 		ignored: notes{"name": "a cluster has one checker"},
 		rejected: notes{
+			"alt_port":                        "Envoy does not use it either; set health_check_config.port_value of the endpoints",
 			"custom_health_check":             "use a TCP, HTTP or gRPC check",
 			"event_service":                   "events go to a file; use event_logger",
 			"tls_options":                     "checks are made in the clear",

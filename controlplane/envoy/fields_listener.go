@@ -12,6 +12,7 @@ var listenerFields = table{
 			enable_reuse_port ignore_global_conn_limit tcp_keepalive bind_to_port`,
 		ignored: notes{
 			"metadata":                                     "nothing reads it",
+			"stats_matcher":                                "use the stats_config of the bootstrap",
 			"tcp_fast_open_queue_length":                   "connections open the ordinary way",
 			"enable_mptcp":                                 "connections are plain TCP",
 			"connection_balance_config":                    "the kernel spreads connections over the workers",
@@ -26,7 +27,6 @@ var listenerFields = table{
 			"deprecated_v1":        "use bind_to_port",
 			"api_listener":         "it is for gRPC clients that embed Envoy",
 			"internal_listener":    "internal listeners exist only inside Envoy",
-			"listener_specifier":   "internal listeners exist only inside Envoy",
 		},
 		harmless: map[protoreflect.Name]func(protoreflect.Value) bool{
 			"use_original_dst": isFalse,

@@ -108,8 +108,8 @@ func payload(p *corev3.HealthCheck_Payload, at cursor) []byte {
 func httpCheck(c *corev3.HealthCheck_HttpHealthCheck, at cursor) *model.HTTPCheck {
 	out := &model.HTTPCheck{
 		Host: c.GetHost(), Path: c.GetPath(), Method: "GET",
-		Expected:      statuses(c.GetExpectedStatuses(), at.field("expected_statuses")),
-		Retriable:     statuses(c.GetRetriableStatuses(), at.field("retriable_statuses")),
+		Expected:      statuses(c.GetExpectedStatuses(), "expected", at.field("expected_statuses")),
+		Retriable:     statuses(c.GetRetriableStatuses(), "retriable", at.field("retriable_statuses")),
 		AddHeaders:    headers(c.GetRequestHeadersToAdd()),
 		RemoveHeaders: c.GetRequestHeadersToRemove(),
 	}
@@ -131,20 +131,20 @@ func httpCheck(c *corev3.HealthCheck_HttpHealthCheck, at cursor) *model.HTTPChec
 	return out
 }
 
-// statuses reads half-open ranges.
-func statuses(rs []*typev3.Int64Range, at cursor) []model.StatusRange {
+// statuses reads half-open ranges of a kind: expected or retriable.
+func statuses(rs []*typev3.Int64Range, kind string, at cursor) []model.StatusRange {
 	var out []model.StatusRange
 	for i, r := range rs {
 		where := at.at(i)
 		switch {
 		case r.GetStart() >= r.GetEnd():
-			where.failAs(fmt.Sprintf("Invalid http status range: expecting start < end, but found start=%d and end=%d", r.GetStart(), r.GetEnd()),
+			where.failAs(fmt.Sprintf("Invalid http %s status range: expecting start < end, but found start=%d and end=%d", kind, r.GetStart(), r.GetEnd()),
 				"the range [%d, %d) is empty; end is not part of it", r.GetStart(), r.GetEnd())
 		case r.GetStart() < 100:
-			where.failAs(fmt.Sprintf("Invalid http status range: expecting start >= 100, but found start=%d", r.GetStart()),
+			where.failAs(fmt.Sprintf("Invalid http %s status range: expecting start >= 100, but found start=%d", kind, r.GetStart()),
 				"there are no statuses below 100")
 		case r.GetEnd() > 600:
-			where.failAs(fmt.Sprintf("Invalid http status range: expecting end <= 600, but found end=%d", r.GetEnd()),
+			where.failAs(fmt.Sprintf("Invalid http %s status range: expecting end <= 600, but found end=%d", kind, r.GetEnd()),
 				"there are no statuses above 599")
 		default:
 			out = append(out, model.StatusRange{Start: r.GetStart(), End: r.GetEnd()})

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,7 +24,11 @@ const defaultFiltersTimeout = 15 * time.Second
 
 // listener translates one listener; nil after a problem that leaves nothing to go on with.
 func (t *translator) listener(l *listenerv3.Listener, at cursor) *model.Listener {
-	at = at.named("listener %q", l.GetName())
+	if l.GetName() != "" {
+		at = at.named("listener %q", l.GetName())
+	} else if s := addressText(l.GetAddress()); s != "" {
+		at = at.named("listener %s", s)
+	}
 	if l.GetInternalListener() != nil {
 		at.field("internal_listener").fail("internal listeners exist only inside Envoy")
 		return nil
@@ -45,7 +50,7 @@ func (t *translator) listener(l *listenerv3.Listener, at cursor) *model.Listener
 		return nil
 	}
 	d := &dataplane.Listener{
-		Name:                     l.GetName(),
+		Name:                     listenerName(l),
 		StatName:                 statName(l.GetStatPrefix(), addr.String()),
 		Protocol:                 protocolOf(s),
 		Addresses:                []dataplane.ListenAddress{{Addr: addr, IPv4Compat: s.GetIpv4Compat()}},
@@ -85,6 +90,19 @@ func (t *translator) listener(l *listenerv3.Listener, at cursor) *model.Listener
 		t.tcpListener(l, d, at)
 	}
 	return &model.Listener{Listener: d, Source: l}
+}
+
+// listenerName is the configured name. Envoy makes up a UUID where there is none; ours is made of the
+// address, so that it stays the same when the configuration is read again.
+func listenerName(l *listenerv3.Listener) string {
+	if l.GetName() != "" {
+		return l.GetName()
+	}
+	s := l.GetAddress().GetSocketAddress()
+	u := sha256.Sum256([]byte(s.GetProtocol().String() + " " + addressText(l.GetAddress())))
+	u[6] = u[6]&0x0f | 0x80 // version 8 (RFC 9562): made by a rule of our own
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
 // moreAddresses reads additional_addresses: each gets a socket of its own.
@@ -175,6 +193,11 @@ func (t *translator) tcpListener(l *listenerv3.Listener, d *dataplane.Listener, 
 		return
 	}
 	for i, c := range l.GetFilterChains() {
+		if m := c.GetFilterChainMatch(); m.GetAddressSuffix() != "" || m.GetSuffixLen() != nil {
+			at.field("filter_chains").at(i).field("filter_chain_match").failAs(
+				adding(d)+fmt.Sprintf("filter chain '%s' contains unimplemented fields", c.GetName()),
+				"address_suffix and suffix_len are not implemented, in Envoy neither; use prefix_ranges")
+		}
 		d.Chains = append(d.Chains, t.chain(c, d, at.field("filter_chains").at(i)))
 	}
 	if c := l.GetDefaultFilterChain(); c != nil {

@@ -71,7 +71,9 @@ func (r *report) readFile(name string, m proto.Message) {
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		refuse("cannot read it: %v", errors.Unwrap(err))
+		r.problems = append(r.problems, finding{nil, model.Problem{
+			File: name, Reason: fmt.Sprintf("cannot read it: %v", errors.Unwrap(err)), Envoy: "Invalid path: " + name,
+		}})
 		return
 	}
 	switch ext := strings.ToLower(filepath.Ext(name)); ext {
@@ -96,8 +98,14 @@ func (r *report) readFile(name string, m proto.Message) {
 // readText reads YAML or JSON text into m.
 func (r *report) readText(name string, text []byte, parse func([]byte) (*tree, error), m proto.Message) {
 	t, err := parse(text)
+	if err == nil && t.shape != isObject {
+		err = &lineError{t.line, fmt.Sprintf("must be a map with the fields of %s, not %s", m.ProtoReflect().Descriptor().Name(), describe(t))}
+	}
 	if err != nil {
-		p := model.Problem{File: name, Reason: err.Error(), Envoy: "Unable to convert YAML as JSON"}
+		p := model.Problem{File: name, Reason: err.Error()}
+		if errors.Is(err, errEmpty) {
+			p.Envoy = "Unable to convert YAML as JSON: "
+		}
 		var at *lineError
 		if errors.As(err, &at) {
 			p.Line = at.line

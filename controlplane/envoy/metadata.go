@@ -107,9 +107,20 @@ func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 	return out
 }
 
+// foreign warns once of metadata that nothing reads: namespaces of others in clusters or endpoints.
+func foreign(m *corev3.Metadata, kind string, at cursor, read ...string) {
+	for name := range m.GetFilterMetadata() {
+		if !slices.Contains(read, name) && !at.r.once[kind] {
+			at.r.remember(kind)
+			at.field("metadata").field("filter_metadata").warn("metadata of %ss is ignored but for %s", kind, strings.Join(read, " and "))
+		}
+	}
+}
+
 // clusterSettings reads a cluster's metadata.filter_metadata.guideway.
 func clusterSettings(m *corev3.Metadata, at cursor) model.ClusterSettings {
 	out := model.ClusterSettings{Track: "changed"}
+	foreign(m, "cluster", at, ours)
 	var draining, hash string
 	at = at.field("metadata").field("filter_metadata").field(ours)
 	s := m.GetFilterMetadata()[ours]
@@ -140,6 +151,7 @@ func clusterSettings(m *corev3.Metadata, at cursor) model.ClusterSettings {
 // endpointForwarding reads an endpoint's metadata.filter_metadata.guideway.
 func endpointForwarding(m *corev3.Metadata, at cursor) string {
 	var forwarding string
+	foreign(m, "endpoint", at, "envoy.lb", ours)
 	if s := m.GetFilterMetadata()[ours]; s != nil {
 		settings(structpb.NewStructValue(s), at.field("metadata").field("filter_metadata").field(ours),
 			map[string]func(*structpb.Value, cursor){"forwarding": oneOf(&forwarding, forwardings...)})

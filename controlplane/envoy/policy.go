@@ -138,6 +138,11 @@ func (t *translator) typedPolicy(c *clusterv3.Cluster, lb *model.LBPolicy, at cu
 		where := at.at(i).field("typed_extension_config").field("typed_config")
 		m := unpack(config.GetTypedConfig())
 		if m == nil || !t.onePolicy(m, lb, where) {
+			if kind, _ := strings.CutPrefix(config.GetTypedConfig().GetTypeUrl(), "type.googleapis.com/"); strings.HasPrefix(kind, "envoy.extensions.load_balancing_policies.") {
+				// Envoy would take it, and pick other hosts than the next in the list.
+				where.fail("load balancing policy %q (%s) is not supported; use maglev, ring_hash, round_robin, least_request or random", config.GetName(), kind)
+				return
+			}
 			continue
 		}
 		t.r.checkFields(where.p, m.ProtoReflect(), where.prefix())
@@ -225,7 +230,11 @@ func tableSize(lb *model.LBPolicy, size *wrapperspb.UInt64Value, field string, a
 	}
 	n := size.GetValue()
 	if !isPrime(n) {
-		at.field("table_size").failAs("The table size of maglev must be prime number",
+		envoy := "The table size of maglev must be prime number"
+		if n == 1 {
+			envoy = "" // it crashes
+		}
+		at.field("table_size").failAs(envoy,
 			"%s %d is not a prime number (%s)", field, n, primesNear(n))
 		return
 	}

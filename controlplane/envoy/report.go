@@ -78,11 +78,12 @@ func (r *report) locate(p *path) (file string, line int) {
 			case t == nil:
 			case step.name != "" && t.shape == isObject:
 				next, at = t.get(step.name), t.keyLine(step.name)
-			case step.name == "" && t.shape == isList:
-				if index >= 0 && index < len(t.items) {
-					next, at = t.items[index], t.items[index].line
+			case step.name == "":
+				items := t.elements()
+				if index >= 0 && index < len(items) {
+					next, at = items[index], items[index].line
 				}
-				index -= len(t.items)
+				index -= len(items)
 			}
 			here[i] = next
 			if next != nil {

@@ -56,7 +56,7 @@ func (r *report) violations(p *path, m protoreflect.Message, err error, chain []
 		}
 	}
 	at, below := step(p, m, v.Field())
-	link := fmt.Sprintf("%s.%s: %s", v.ErrorName(), strings.TrimRight(v.Field(), " "), cpp(v.Reason()))
+	link := link(m, v)
 	chain = append(chain[:len(chain):len(chain)], link)
 	if v.Cause() != nil {
 		r.violations(at, below, v.Cause(), chain, label)
@@ -74,7 +74,11 @@ func nameOf(m protoreflect.Message) string {
 	}:
 		return fmt.Sprintf("cluster %q", x.GetName())
 	case listenerMessage:
-		return fmt.Sprintf("listener %q", x.GetName())
+		if x.GetName() != "" {
+			return fmt.Sprintf("listener %q", x.GetName())
+		} else if s := addressText(x.GetAddress()); s != "" {
+			return "listener " + s
+		}
 	case endpointMessage:
 		if s := addressText(x.GetEndpoint().GetAddress()); s != "" {
 			return "endpoint " + s
@@ -149,10 +153,19 @@ func goName(s string) string {
 	return b.String()
 }
 
-// cpp gives Envoy's wording of a reason where the two generators differ.
-func cpp(reason string) string {
-	reason = strings.ReplaceAll(reason, "runes", "characters")
-	return reason
+// link is one part of the chain of causes as Envoy prints it, where the C++ generator words things in
+// its own way: nested messages go by their last name, oneofs by the name in the file.
+func link(m protoreflect.Message, v violation) string {
+	if m != nil && v.Cause() == nil {
+		for i := range m.Descriptor().Oneofs().Len() {
+			if od := m.Descriptor().Oneofs().Get(i); goName(string(od.Name())) == v.Field() {
+				return fmt.Sprintf("field: %q, reason: is required", od.Name())
+			}
+		}
+	}
+	name := v.ErrorName()
+	name = name[strings.LastIndex(name, "_")+1:]
+	return fmt.Sprintf("%s.%s: %s", name, v.Field(), strings.ReplaceAll(v.Reason(), "runes", "characters"))
 }
 
 var plainForms = []struct {

@@ -44,8 +44,24 @@ type Env struct {
 	IgnoreFilters []string
 }
 
+// Notes is what there is to say of something that was accepted.
+type Notes struct {
+	// Warnings are fields that are not acted on, and doubtful settings.
+	Warnings []model.Problem
+	// UnknownFields counts fields that Guideway does not know, for server.dynamic_unknown_fields.
+	UnknownFields int
+}
+
+// ReadMessage reads a message from a file in any of the formats of Options.Path, by its extension, for
+// xDS from files. The error is an *Invalid.
+func ReadMessage(file string, m proto.Message, rejectUnknown bool) (Notes, error) {
+	r := &report{allowUnknown: !rejectUnknown}
+	r.readFile(file, m)
+	return Notes{sorted(r.warnings), r.unknown}, r.err()
+}
+
 // translate runs f with a translator for one resource, and collects what it reports.
-func (e Env) translate(m proto.Message, f func(*translator, cursor)) ([]model.Problem, error) {
+func (e Env) translate(m proto.Message, f func(*translator, cursor)) (Notes, error) {
 	r := &report{allowUnknown: !e.RejectUnknown}
 	boot, _ := e.Config.Source.(*bootstrapv3.Bootstrap)
 	t := newTranslator(r, boot, e.IgnoreFilters)
@@ -56,38 +72,38 @@ func (e Env) translate(m proto.Message, f func(*translator, cursor)) ([]model.Pr
 	r.checkPacked(nil, m.ProtoReflect(), "")
 	f(t, cursor{r: r})
 	r.checkFields(nil, m.ProtoReflect(), "")
-	return sorted(r.warnings), r.err()
+	return Notes{sorted(r.warnings), r.unknown}, r.err()
 }
 
 // TranslateCluster checks and translates a cluster that came by xDS. The error is an *Invalid.
-func (e Env) TranslateCluster(m *clusterv3.Cluster) (c *model.Cluster, warnings []model.Problem, err error) {
-	warnings, err = e.translate(m, func(t *translator, at cursor) { c = t.cluster(m, at) })
+func (e Env) TranslateCluster(m *clusterv3.Cluster) (c *model.Cluster, notes Notes, err error) {
+	notes, err = e.translate(m, func(t *translator, at cursor) { c = t.cluster(m, at) })
 	if err != nil {
-		return nil, warnings, err
+		return nil, notes, err
 	}
-	return c, warnings, nil
+	return c, notes, nil
 }
 
 // TranslateListener checks and translates a listener that came by xDS. The error is an *Invalid.
-func (e Env) TranslateListener(m *listenerv3.Listener) (l *model.Listener, warnings []model.Problem, err error) {
-	warnings, err = e.translate(m, func(t *translator, at cursor) {
+func (e Env) TranslateListener(m *listenerv3.Listener) (l *model.Listener, notes Notes, err error) {
+	notes, err = e.translate(m, func(t *translator, at cursor) {
 		if m.GetName() == "" {
 			at.field("name").fail("a listener that comes by LDS needs a name")
 		}
 		l = t.listener(m, at)
 	})
 	if err != nil {
-		return nil, warnings, err
+		return nil, notes, err
 	}
-	return l, warnings, nil
+	return l, notes, nil
 }
 
 // TranslateAssignment checks and translates the endpoints of an EDS cluster. The error is an *Invalid.
-func (e Env) TranslateAssignment(m *endpointv3.ClusterLoadAssignment) (a model.Assignment, warnings []model.Problem, err error) {
-	warnings, err = e.translate(m, func(t *translator, at cursor) {
+func (e Env) TranslateAssignment(m *endpointv3.ClusterLoadAssignment) (a model.Assignment, notes Notes, err error) {
+	notes, err = e.translate(m, func(t *translator, at cursor) {
 		a = t.assignment(m, model.EDS, at.named("assignment %q", m.GetClusterName()))
 	})
-	return a, warnings, err
+	return a, notes, err
 }
 
 // duration reads an optional duration.

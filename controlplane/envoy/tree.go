@@ -65,6 +65,14 @@ func (t *tree) get(name string) *tree {
 	return nil
 }
 
+// elements returns the elements of a list; any other value is a list of one.
+func (t *tree) elements() []*tree {
+	if t.shape == isList {
+		return t.items
+	}
+	return []*tree{t}
+}
+
 // keyLine returns the line of a key, or 0.
 func (t *tree) keyLine(name string) int {
 	if t == nil || t.shape != isObject {

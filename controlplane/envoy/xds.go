@@ -63,9 +63,8 @@ func (t *translator) apiSource(s *corev3.ApiConfigSource, ads bool, at cursor) {
 		at.field("api_type").fail("api_type %s is not supported; use GRPC or DELTA_GRPC", s.GetApiType())
 		return
 	}
-	if s.GetTransportApiVersion() != corev3.ApiVersion_V3 {
-		at.field("transport_api_version").failAs("V2 (and AUTO) xDS transport protocol versions are deprecated",
-			"transport_api_version must be V3")
+	if s.GetTransportApiVersion() == corev3.ApiVersion_V2 {
+		at.field("transport_api_version").fail("transport_api_version must be V3")
 	}
 	switch n := len(s.GetGrpcServices()); {
 	case n == 0:

@@ -318,9 +318,12 @@ func (c *Checker) finish(r result) {
 	s := r.s
 	s.probing = false
 	c.running--
-	if s.gone || c.ctx.Err() != nil {
+	if s.gone {
 		s.probe.close()
 		return
+	}
+	if c.ctx.Err() != nil {
+		return // cancelled with the rest, which is no result; end drops the session
 	}
 	if r.o.lostIdle {
 		c.apply(s, failed(failedNetwork))

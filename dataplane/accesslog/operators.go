@@ -97,11 +97,12 @@ var definitions = func() map[string]definition {
 		"LOCAL_REPLY_BODY":  {op: constant("")},
 		"METADATA":          {syntax: optionalLength, make: typedMetadata},
 		"REQUESTED_SERVER_NAME": {syntax: optionalArgs, make: func(c command) (operator, error) {
-			source, form, _ := strings.Cut(c.args, ":")
+			source, rest, _ := strings.Cut(c.args, ":")
+			host, _, _ := strings.Cut(rest, ":")
 			if err := oneOf(c.name, source, "", "SNI_ONLY", "SNI_FIRST", "HOST_FIRST"); err != nil {
 				return nil, err
 			}
-			if err := oneOf(c.name, form, "", "ORIG", "HOST"); err != nil {
+			if err := oneOf(c.name, host, "", "ORIG_OR_HOST", "HOST", "ORIG"); err != nil {
 				return nil, err
 			}
 			return text(func(i *Info) string { return i.ServerName }), nil
@@ -195,8 +196,12 @@ var definitions = func() map[string]definition {
 			return nil, fmt.Errorf("GrpcStatusFormatter only supports CAMEL_STRING, SNAKE_STRING or NUMBER. Got: %s", c.args)
 		}},
 		"PATH": {syntax: optionalLength, make: func(c command) (operator, error) {
-			query, _, _ := strings.Cut(c.args, ":")
-			return missing{}, oneOf(c.name, query, "", "WQ", "NQ")
+			query, rest, _ := strings.Cut(c.args, ":")
+			source, _, _ := strings.Cut(rest, ":")
+			if err := oneOf(c.name, query, "", "WQ", "NQ"); err != nil {
+				return nil, err
+			}
+			return missing{}, oneOf(c.name, source, "", "ORIG", "PATH", "ORIG_OR_PATH")
 		}},
 		"FILTER_STATE":          {syntax: optionalLength, make: filterState, dead: true},
 		"UPSTREAM_FILTER_STATE": {syntax: optionalLength, make: filterState, dead: true},
@@ -419,11 +424,14 @@ func (f *Format) coalesce(c command) (operator, error) {
 	if err := json.Unmarshal([]byte(c.args), &config); err != nil {
 		return nil, fmt.Errorf("COALESCE: failed to parse JSON configuration: %w", err)
 	}
-	if len(config.Operators) == 0 {
-		return nil, fmt.Errorf("COALESCE: 'operators' must name at least one operator")
+	switch {
+	case config.Operators == nil:
+		return nil, fmt.Errorf("COALESCE: JSON configuration must contain 'operators' array")
+	case len(config.Operators) == 0:
+		return nil, fmt.Errorf("COALESCE: 'operators' array must not be empty")
 	}
 	first := firstOp{length: c.length}
-	for _, raw := range config.Operators {
+	for i, raw := range config.Operators {
 		var entry struct {
 			Command   string `json:"command"`
 			Param     string `json:"param"`
@@ -431,7 +439,7 @@ func (f *Format) coalesce(c command) (operator, error) {
 		}
 		if json.Unmarshal(raw, &entry.Command) != nil {
 			if err := json.Unmarshal(raw, &entry); err != nil {
-				return nil, fmt.Errorf("COALESCE: an operator is neither a name nor an object: %w", err)
+				return nil, fmt.Errorf("COALESCE: failed to parse operator at index %d: neither a name nor an object: %w", i, err)
 			}
 		}
 		inner := command{name: entry.Command, args: entry.Param, hasArgs: entry.Param != "", length: -1}
@@ -440,7 +448,7 @@ func (f *Format) coalesce(c command) (operator, error) {
 		}
 		op, err := f.newOperator(inner)
 		if err != nil {
-			return nil, fmt.Errorf("COALESCE: %w", err)
+			return nil, fmt.Errorf("COALESCE: failed to parse operator at index %d: %w", i, err)
 		}
 		first.ops = append(first.ops, op)
 	}

@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"net/netip"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/guideway/guideway/dataplane/accesslog"
-	"github.com/guideway/guideway/dataplane/stats"
 )
 
 // acceptor is a listening TCP socket on one worker.
@@ -18,7 +16,6 @@ type acceptor struct {
 	addr     netip.AddrPort // as configured, with the real port
 	shared   bool           // all workers accept from this socket
 	watched  bool
-	crowded  bool // the last event brought more than one connection
 	listener *liveListener
 }
 
@@ -27,6 +24,9 @@ const acceptBatch = 64
 
 func newAcceptor(w *worker, l *liveListener, fd int, s *socketSet) (*acceptor, error) {
 	a := &acceptor{w: w, fd: fd, addr: s.addr.Addr, shared: len(s.fds) == 1, listener: l}
+	if w.tcp.descriptors.off {
+		return a, nil // it is watched when the worker accepts again
+	}
 	return a, a.watch()
 }
 
@@ -70,19 +70,14 @@ loop:
 		default: // a connection that ended in the queue, or an error of the network (accept(2))
 			n++
 		}
-		if n == 1 && !a.crowded {
+		if n == 1 && !a.w.busy || t.descriptors.off {
 			break // one at a time is usual: no second call to find the queue empty
 		}
 	}
-	a.crowded = n > 1 || !a.crowded && n == 1 && a.crowd()
 	if n > 0 {
 		a.listener.stats.AcceptedPerEvent.Record(float64(n))
 	}
 }
-
-// crowd reports whether this event came in the same turn of the loop as the one before: connections
-// come so fast that batches pay.
-func (a *acceptor) crowd() bool { return a.w.busy }
 
 // accepted takes a new connection through the limits.
 func (t *tcpState) accepted(a *acceptor, fd int, peer netip.AddrPort) {
@@ -194,129 +189,4 @@ func (c *conn) begin(chain *liveChain) {
 		return
 	}
 	c.connect()
-}
-
-// earlyData waits for the client's first bytes, which start the connect (ON_DOWNSTREAM_DATA).
-func (c *conn) earlyData() {
-	if !c.down.readable {
-		return
-	}
-	if c.checkRBAC && !c.decideRBAC() {
-		return
-	}
-	p := c.chain.cfg.Proxy
-	n, e := sysRead(int(c.down.fd), c.t.buf[:min(max(int(p.MaxEarlyData), bulkRead), readSize)])
-	switch {
-	case e == unix.EAGAIN:
-		c.down.readable = false
-		return
-	case e != 0:
-		c.clientReset()
-		return
-	}
-	c.chain.tcp.EarlyData.Inc()
-	if n == 0 {
-		c.kill(reasonNone) // nothing will ever come
-		return
-	}
-	c.last = c.t.since()
-	c.toUp.read += uint64(n)
-	c.chain.tcp.RxBytesTotal.Add(uint64(n))
-	c.chain.tcp.RxBytesBuffered.Add(int64(n))
-	c.toUp.keep(c.t, c.t.buf[:n])
-	c.early = int32(n)
-	c.connect()
-}
-
-// decideRBAC asks the rules at the client's first byte, or its end; false if the connection is over or
-// there is no byte yet.
-func (c *conn) decideRBAC() bool {
-	_, e := sysPeek(int(c.down.fd), c.t.buf[:1])
-	if e == unix.EAGAIN {
-		c.down.readable = false
-		return c.state == stateOpen // the other direction may go on
-	}
-	if e != 0 {
-		c.clientReset()
-		return false
-	}
-	c.checkRBAC = false
-	a := c.addrs()
-	for _, r := range c.chain.rbac {
-		ok, policy := r.cfg.Allowed(a)
-		if ok {
-			r.allowed.Inc()
-			continue
-		}
-		r.denied.Inc()
-		// What has come is read, so that the close is an orderly end.
-		if n, e := sysRead(int(c.down.fd), c.t.buf); e == 0 {
-			c.denied = uint32(n)
-			c.chain.tcp.RxBytesTotal.Add(uint64(n))
-		}
-		if policy == "" {
-			policy = "none"
-		}
-		c.more().termination = "rbac_access_denied_matched_policy[" + policy + "]"
-		c.kill(reasonRBAC)
-		return false
-	}
-	return true
-}
-
-// descriptorGuard keeps a worker alive when the process or the system runs out of descriptors: it says
-// so, stops accepting (clients wait in the kernel's queue, where others may take them) and tries again
-// when a connection has ended or some time has passed.
-type descriptorGuard struct {
-	t      *tcpState
-	retry  timer
-	said   time.Time
-	paused *stats.Counter
-	off    bool
-}
-
-const (
-	// acceptPause is how long a worker accepts nothing after it ran out of descriptors.
-	acceptPause = 100 * time.Millisecond
-	// sayAgain is the least time between two log lines about it.
-	sayAgain = 10 * time.Second
-)
-
-func (g *descriptorGuard) init(t *tcpState) {
-	g.t = t
-	g.paused = t.w.store.Counter("guideway.accept_paused")
-	g.retry.fire = g.resume
-}
-
-// exhausted is told of an accept or socket call that failed for want of descriptors or memory.
-func (g *descriptorGuard) exhausted(what string, e unix.Errno) {
-	w := g.t.w
-	g.paused.Inc()
-	if w.now.Sub(g.said) >= sayAgain {
-		g.said = w.now
-		w.log.Error("out of descriptors: new connections wait; raise the limit (ulimit -n, LimitNOFILE)",
-			"listener", what, "error", strerror(e), "connections", g.t.count)
-	}
-	g.t.pipes.trim()
-	if g.off {
-		return
-	}
-	g.off = true
-	for _, a := range w.acceptors {
-		a.unwatch()
-	}
-	w.timers.arm(&g.retry, w.now, acceptPause)
-}
-
-func (g *descriptorGuard) resume() {
-	g.off = false
-	for _, a := range g.t.w.acceptors {
-		if !a.watched {
-			if err := a.watch(); err != nil {
-				g.off = true
-				g.t.w.timers.arm(&g.retry, g.t.w.now, acceptPause)
-				return
-			}
-		}
-	}
 }

@@ -26,6 +26,7 @@ const maxClientHello = 16 << 10
 // parseClientHello reads the ClientHello at the begin of b, which may be spread over several TLS records.
 func parseClientHello(b []byte) (clientHello, error) {
 	var message []byte
+	own := false // message is a copy, since it comes in parts
 	for {
 		if len(b) == 0 {
 			break
@@ -44,10 +45,14 @@ func parseClientHello(b []byte) (clientHello, error) {
 			return clientHello{}, errNotTLS
 		}
 		part := b[5:min(len(b), 5+n)]
-		if message == nil {
+		switch {
+		case message == nil:
 			message = part // mostly all of it
-		} else {
-			message = append(message[:len(message):len(message)], part...)
+		case !own:
+			message, own = append(make([]byte, 0, maxClientHello), message...), true
+			fallthrough
+		default:
+			message = append(message, part...)
 		}
 		if len(message) >= 1 && message[0] != 1 { // client_hello
 			return clientHello{}, errNotTLS

@@ -84,7 +84,9 @@ func (c *conn) dropAll() {
 func (c *conn) clientReset() {
 	c.dropAll()
 	c.endDownstream(reasonNone, typeRemoteReset, typeNormal)
-	c.up.reset()
+	if c.up.open {
+		sysResetOnClose(int(c.up.fd))
+	}
 	c.endUpstream(false)
 	c.free()
 }
@@ -108,22 +110,19 @@ func (c *conn) finishReset() {
 		c.t.w.timers.arm(&c.phase, c.t.w.now, resetPoll)
 		return
 	}
-	c.endDownstreamBy(reasonNone, typeLocalReset, typeRemoteReset, (*side).reset)
+	c.endDownstream(reasonNone, typeLocalReset, typeRemoteReset)
+	c.down.reset()
 	c.free()
 }
 
-// endDownstream writes the end line, closes the client's socket and takes it out of the counts.
+// endDownstream writes the end line and takes the client's connection out of the counts. Its socket is
+// closed after that: whoever sees the end finds it counted.
 func (c *conn) endDownstream(r reason, down, up string) {
-	c.endDownstreamBy(r, down, up, (*side).close)
-}
-
-func (c *conn) endDownstreamBy(r reason, down, up string, shut func(*side)) {
 	if !c.counted {
 		return
 	}
 	c.counted = false
 	c.logLine(accesslog.TCPConnectionEnd, endReason{r, down, up})
-	shut(&c.down)
 	t, l := c.t, c.ln
 	t.shared.connections.Add(-1)
 	l.open.Add(-1)
@@ -140,15 +139,11 @@ func (c *conn) endDownstreamBy(r reason, down, up string, shut func(*side)) {
 		t.w.timers.disarm(&c.x.maxDuration)
 		t.w.timers.disarm(&c.x.periodic)
 	}
-	if t.descriptors.off {
-		t.w.timers.arm(&t.descriptors.retry, t.w.now, 0)
-	}
 }
 
 // endUncounted ends a connection that no filter chain took.
 func (c *conn) endUncounted() {
 	c.leaveFilters()
-	c.down.close()
 	c.t.shared.connections.Add(-1)
 	c.ln.open.Add(-1)
 	c.free()

@@ -189,9 +189,12 @@ func (t *tcpState) newConn(ln *liveListener, fd int, peer netip.AddrPort, addr *
 	return c
 }
 
-// free ends the connection's life; all sockets are closed and all counts given back before.
+// free ends the connection's life; all counts are given back before.
 func (c *conn) free() {
 	t := c.t
+	c.down.close()
+	c.up.close()
+	t.descriptors.connectionEnded()
 	if c.state == stateFlushing {
 		c.chain.tcp.UpstreamFlushing.Dec()
 	}

@@ -335,6 +335,7 @@ func (c *conn) beginFlush() {
 	c.chain.tcp.UpstreamFlush.Inc()
 	c.chain.tcp.UpstreamFlushing.Inc()
 	c.endDownstream(reasonNone, typeNormal, typeNormal)
+	c.down.close()
 }
 
 func (c *conn) flush() {

@@ -128,6 +128,7 @@ func (s *Server) DrainListeners(names []string, grace time.Duration) {
 func (s *Server) stopListeners(list []*liveListener) {
 	for _, l := range list {
 		l.stopped = true
+		s.cfg.Stats.Counter("listener_manager.listener_stopped").Inc()
 	}
 	s.everyWorker(func(w *worker) {
 		for _, l := range list {

@@ -111,4 +111,5 @@ func (t *tcpState) drainChains(gone map[*liveChain]bool, d time.Duration, done f
 func (t *tcpState) end() {
 	t.killAll(reasonShutdown, func(*conn) bool { return true })
 	t.pipes.close()
+	t.descriptors.close()
 }

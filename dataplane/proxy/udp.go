@@ -232,7 +232,7 @@ func (l *udpListener) update(conf *dataplane.Listener, status *listenerStatus) e
 	if err := checkUDP(conf); err != nil {
 		return err
 	}
-	l.io.endTurn() // what is counted or on its way belongs to the old one
+	l.io.settle() // what is counted or on its way belongs to the old one
 	old := l.proxy
 	l.conf, l.proxy, l.lstats = conf, conf.UDP, status.stats
 	if l.proxy.StatPrefix != old.StatPrefix {
@@ -266,7 +266,7 @@ func (l *udpListener) update(conf *dataplane.Listener, status *listenerStatus) e
 // applied makes l act by a new snapshot. Sessions of hosts that have left end at once; those of hosts
 // that cannot serve are moved by their next datagram.
 func (l *udpListener) applied(_, s *dataplane.Snapshot) {
-	l.io.endTurn()
+	l.io.settle()
 	l.snapshot = s
 	if !l.hosts.update(s) {
 		return
@@ -280,13 +280,13 @@ func (l *udpListener) applied(_, s *dataplane.Snapshot) {
 
 // stop ends all sessions and leaves the socket, which is the caller's to close.
 func (l *udpListener) stop() {
-	l.io.endTurn()
+	l.io.settle()
 	l.loop.remove(l.fd, l.token)
 	for t := range l.tables {
 		t.EndAll()
 	}
 	l.loop.timers.disarm(&l.idle)
-	l.io.endTurn()
+	l.io.settle()
 	l.io.forget(l)
 	l.logProxyEnd()
 	l.stats.Scope.Release()

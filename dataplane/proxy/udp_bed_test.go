@@ -240,7 +240,7 @@ func (c *udpClient) ask(s string) string {
 	return c.receive()
 }
 
-// unread reports that nothing waits to be read.
+// silent reports that nothing waits to be read.
 func (c *udpClient) silent() bool {
 	_, ok := c.receiveWithin(time.Millisecond)
 	return !ok

@@ -13,10 +13,8 @@ import (
 // ipv6(7) IPV6_PKTINFO), and the size of the pieces of several datagrams that travel as one (udp(7)
 // UDP_GRO, UDP_SEGMENT).
 
-// udpControlLen has room for one message of each kind.
-var udpControlLen = unix.CmsgSpace(unix.SizeofInet6Pktinfo) + unix.CmsgSpace(4)
-
-const udpControlMax = 96 // at least udpControlLen
+// udpControlMax has room for one message of each kind: 40 and 24 bytes on 64 bits.
+const udpControlMax = 96
 
 // localEnd is the address a datagram was sent to. A link-local one is not complete without its interface.
 type localEnd struct {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/guideway/guideway/conntrack"
 	"github.com/guideway/guideway/dataplane"
@@ -201,6 +202,8 @@ type udpCluster struct {
 	// Counts of this turn of the loop, before they go to the shared stats.
 	pending udpCounts
 	listed  bool // in the list of those with pending counts
+	// crowded is until when no session is tried, after the kernel found no local port for one.
+	crowded time.Time
 }
 
 // udpCounts are counts of datagrams and bytes that went well, and datagrams that did not.

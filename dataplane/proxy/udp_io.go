@@ -32,6 +32,9 @@ type udpIO struct {
 	counted []*udpCluster
 	ending  bool // endTurn will be called
 
+	received  int // messages in this turn
+	gathering gathering
+
 	endTurnFunc func()
 
 	// canSplit: the kernel has UDP_SEGMENT (Linux 4.18).
@@ -73,7 +76,13 @@ func (io *udpIO) atEndOfTurn() {
 }
 
 func (io *udpIO) endTurn() {
-	io.ending = false
+	io.settle()
+	io.loop.rest(io.gathering.turn(io.loop.now, time.Now(), io.received))
+	io.ending, io.received = false, 0
+}
+
+// settle sends and counts what there is to send and to count.
+func (io *udpIO) settle() {
 	io.flushReplies()
 	for _, c := range io.counted {
 		c.addCounts()

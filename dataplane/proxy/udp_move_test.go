@@ -87,7 +87,7 @@ func playHistory(t *testing.T, draining dataplane.UDPDraining, flows, steps int,
 			}
 		}
 		if len(table.hosts) == 0 {
-			table.hosts = m.hosts
+			table.hosts = slices.Clone(m.hosts)
 		}
 		b.cluster.Hosts, b.cluster.Balancer = slices.Clone(m.hosts), table
 		b.apply()

@@ -19,6 +19,8 @@ func (l *udpListener) ready(uint32) {
 			}
 			return
 		}
+		l.io.received += n
+		l.io.atEndOfTurn()
 		l.forward(n)
 		if n < udpBatch {
 			return

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -70,8 +71,17 @@ func (l *udpListener) begin(track *conntrack.Session[*udpSession], h *udpHost, p
 	return s
 }
 
+// crowdedFor is how long new sessions are refused when all local ports are taken: to find that out, the
+// kernel looks at every socket there is, which takes a millisecond that live sessions need.
+const crowdedFor = 100 * time.Millisecond
+
+var errCrowded = errors.New("all local ports were taken a moment ago")
+
 // connect opens the socket to the host.
 func (s *udpSession) connect() (e unix.Errno, err error) {
+	if s.l.loop.now.Before(s.cluster.crowded) {
+		return unix.EAGAIN, errCrowded
+	}
 	to := &s.host.remote
 	s.fd, e = sysUDPSocket(to.family)
 	if e != 0 {
@@ -80,6 +90,9 @@ func (s *udpSession) connect() (e unix.Errno, err error) {
 	if e, err = s.bind(to.family); err == nil {
 		sysSetInt(s.fd, unix.SOL_UDP, unix.UDP_GRO, 1) // Linux 5.0; without it datagrams come singly
 		if e = sysConnect(s.fd, to); e != 0 {
+			if e == unix.EAGAIN {
+				s.cluster.crowded = s.l.loop.now.Add(crowdedFor)
+			}
 			err = fmt.Errorf("cannot connect to %s: %w", s.backend.Address, e)
 		} else if s.token, err = s.l.loop.add(s.fd, unix.EPOLLIN|unix.EPOLLET, s); err == nil {
 			return 0, nil
@@ -162,6 +175,7 @@ func (s *udpSession) ready(uint32) {
 			s.reply(i)
 		}
 		io.used += n
+		io.received += n
 		s.l.touch(s)
 		if n < limit {
 			return

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 	"unsafe"
@@ -206,6 +208,77 @@ func TestUDPHostNumbers(t *testing.T) {
 	}
 	if n := len(h.l.hosts.slots); n != 1 {
 		t.Errorf("%d numbers in use for one host", n)
+	}
+}
+
+// TestUDPPortsExhausted: without local ports new sessions are refused for a moment without asking the
+// kernel, and live ones go on.
+func TestUDPPortsExhausted(t *testing.T) {
+	// In a network of the test's own, with a few ports. The thread is never unlocked: it ends with the test.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("needs a network namespace (CAP_SYS_ADMIN): %v", err)
+	}
+	up(t, "lo")
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40007"), 0); err != nil {
+		t.Skipf("cannot set the range of ports: %v", err)
+	}
+	h := newHandTurned(t, nil)
+	// 8 ports: host, listener and the first client have one each.
+	var clients []*net.UDPConn
+	for i := range 6 {
+		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 20000 + i}, h.client.RemoteAddr().(*net.UDPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	st := h.w.snap.Clusters["c"].Stats
+	at := h.l.start
+	ask := func(c *net.UDPConn) { c.Write([]byte("x")); h.turn(at, true); h.turn(at, false) }
+	for _, c := range clients {
+		ask(c)
+	}
+	if active, lost := h.l.stats.SessActive.Value(), st.UDPSessTxErrors.Value(); active != 5 || lost != 1 {
+		t.Fatalf("%d sessions, %d datagrams lost; want 5 and 1", active, lost)
+	}
+	sent := st.UDPSessTxDatagrams.Value()
+	ask(clients[0])
+	if n := st.UDPSessTxDatagrams.Value(); n != sent+1 {
+		t.Error("a live session was harmed")
+	}
+	// A port gets free, but nobody looks yet.
+	for s := range h.l.sessions.All {
+		h.l.sessions.End(s)
+		break
+	}
+	ask(clients[5])
+	if n := h.l.stats.SessActive.Value(); n != 4 {
+		t.Errorf("%d sessions, want no new one yet", n)
+	}
+	at = at.Add(crowdedFor)
+	ask(clients[5])
+	if n := h.l.stats.SessActive.Value(); n != 5 {
+		t.Errorf("%d sessions, want a new one", n)
+	}
+}
+
+// up sets a network interface up, in the namespace of the calling thread.
+func up(t *testing.T, name string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	r, err := unix.NewIfreq(name)
+	if err == nil {
+		r.SetUint16(unix.IFF_UP)
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
+	}
+	if err != nil {
+		t.Fatalf("%s up: %v", name, err)
 	}
 }
 

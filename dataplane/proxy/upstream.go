@@ -183,10 +183,11 @@ func (t *tcpState) dial(s *side, cl *dataplane.Cluster, to netip.AddrPort) unix.
 	var sa sockaddr
 	sa.set(to)
 	fd, e := sysSocket(sa.family)
+	if e == unix.EMFILE || e == unix.ENFILE {
+		t.descriptors.exhausted("cluster "+cl.Name, e)
+		fd, e = sysSocket(sa.family) // from the reserve
+	}
 	if e != 0 {
-		if e == unix.EMFILE || e == unix.ENFILE {
-			t.descriptors.exhausted("cluster "+cl.Name, e)
-		}
 		return e
 	}
 	s.fd, s.open = int32(fd), true
@@ -328,7 +329,7 @@ func (c *conn) connected() {
 
 // endUpstream takes the upstream connection out of the counts; remote says who ended it.
 func (c *conn) endUpstream(remote bool) {
-	c.up.close()
+	defer c.up.close()
 	c.endPending()
 	if !c.upOpen {
 		return

@@ -18,11 +18,11 @@ const (
 type Stat struct {
 	// Name is the full, raw name.
 	Name string
-	Kind Kind
 
-	entry entry
-	node  *node
-	store *Store
+	node *node
+	key  *string // the entry's name
+	stat any
+	Kind Kind
 }
 
 // All returns every stat, in no order. Values are read when asked for, not at the time of the call.
@@ -33,16 +33,35 @@ func (s *Store) Select(keep func(name string) bool) []Stat {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var out []Stat
+	if keep == nil {
+		total := 0
+		for _, n := range s.nodes {
+			total += n.size()
+		}
+		out = make([]Stat, 0, total)
+	}
 	for _, n := range s.nodes {
 		for e := range n.entries() {
 			name := n.prefix + *e.name
 			if keep != nil && !keep(name) || e.stat == nil && s.rejected(name) {
 				continue
 			}
-			out = append(out, Stat{Name: name, Kind: e.kind, entry: e, node: n, store: s})
+			out = append(out, Stat{Name: name, Kind: e.kind, key: e.name, stat: e.stat, node: n})
 		}
 	}
 	return out
+}
+
+// size is how many entries a node has at most.
+func (n *node) size() int {
+	total := len(n.single)
+	for _, g := range n.groups {
+		total += len(g.layout.fields)
+	}
+	for _, z := range n.zeros {
+		total += len(z.Counters) + len(z.Gauges) + len(z.Histograms)
+	}
+	return total
 }
 
 // entries yields what a node shows.
@@ -85,7 +104,7 @@ func (n *node) entries() iter.Seq[entry] {
 // Number returns the value of a counter or gauge. For a gauge, unsigned tells that the value is to be
 // read as a uint64.
 func (t Stat) Number() (value int64, unsigned bool) {
-	switch v := t.entry.stat.(type) {
+	switch v := t.stat.(type) {
 	case *Counter:
 		return int64(v.Value()), true
 	case *Gauge:
@@ -98,7 +117,7 @@ func (t Stat) Number() (value int64, unsigned bool) {
 
 // Text returns the value of a text readout.
 func (t Stat) Text() string {
-	if v, ok := t.entry.stat.(*Text); ok {
+	if v, ok := t.stat.(*Text); ok {
 		return v.Value()
 	}
 	return ""
@@ -106,7 +125,7 @@ func (t Stat) Text() string {
 
 // Distributions returns those of a histogram: of the last interval, and of all time.
 func (t Stat) Distributions() (interval, cumulative Distribution) {
-	if v, ok := t.entry.stat.(*Histogram); ok {
+	if v, ok := t.stat.(*Histogram); ok {
 		return v.Interval(), v.Cumulative()
 	}
 	return Distribution{}, Distribution{}
@@ -114,7 +133,7 @@ func (t Stat) Distributions() (interval, cumulative Distribution) {
 
 // Bounds returns the bucket bounds of a histogram, without the infinite one.
 func (t Stat) Bounds() []float64 {
-	if f := t.store.config.Load().Bounds; f != nil {
+	if f := t.node.store.config.Load().Bounds; f != nil {
 		if bounds := f(t.Name); bounds != nil {
 			return bounds
 		}
@@ -124,14 +143,14 @@ func (t Stat) Bounds() []float64 {
 
 // Used reports whether the stat has ever been written.
 func (t Stat) Used() bool {
-	v, ok := t.entry.stat.(interface{ Used() bool })
+	v, ok := t.stat.(interface{ Used() bool })
 	return ok && v.Used()
 }
 
 // ResetCounters sets all counters to 0.
 func (s *Store) ResetCounters() {
 	for _, t := range s.All() {
-		if c, ok := t.entry.stat.(*Counter); ok {
+		if c, ok := t.stat.(*Counter); ok {
 			c.Reset()
 		}
 	}
@@ -165,10 +184,10 @@ type tagged struct {
 // Tagged returns the name without the values of tags, and the tags. The result is kept with the stat;
 // it must not be changed.
 func (t Stat) Tagged() (name string, tags []Tag) {
-	s := t.store
+	s := t.node.store
 	s.tagging.Lock()
 	defer s.tagging.Unlock()
-	if have, ok := t.node.tagged[t.entry.name]; ok {
+	if have, ok := t.node.tagged[t.key]; ok {
 		return have.name, *have.tags
 	}
 	name, tags = s.config.Load().Tags.Extract(t.Name)
@@ -193,7 +212,7 @@ func (t Stat) Tagged() (name string, tags []Tag) {
 	if t.node.tagged == nil {
 		t.node.tagged = map[*string]tagged{}
 	}
-	t.node.tagged[t.entry.name] = kept
+	t.node.tagged[t.key] = kept
 	return name, *kept.tags
 }
 

@@ -35,6 +35,7 @@ type Store struct {
 
 // node holds the stats below one prefix.
 type node struct {
+	store  *Store
 	prefix string
 	refs   int // scopes that hold it; the root and pinned nodes are never given up
 	pinned bool
@@ -60,8 +61,9 @@ func NewStore() *Store { return NewStoreWith(Config{}) }
 
 // NewStoreWith returns an empty store.
 func NewStoreWith(config Config) *Store {
-	root := &node{pinned: true}
-	s := &Store{nodes: map[string]*node{"": root}, root: root}
+	s := &Store{}
+	s.root = &node{store: s, pinned: true}
+	s.nodes = map[string]*node{"": s.root}
 	s.Configure(config)
 	return s
 }
@@ -96,7 +98,7 @@ func (s *Store) Scope(prefix string) *Scope {
 	defer s.mu.Unlock()
 	n := s.nodes[prefix]
 	if n == nil {
-		n = &node{prefix: prefix}
+		n = &node{store: s, prefix: prefix}
 		s.nodes[prefix] = n
 	}
 	n.refs++
@@ -144,7 +146,7 @@ func (c *Scope) Histogram(name string) *Histogram {
 func (c *Scope) Text(name string) *Text { return obtain[Text](c.store, c.node, name, TextKind) }
 
 // GaugeFunc makes the gauge prefix+name, whose value is what f returns when it is read. It replaces an
-// earlier function of the name.
+// earlier gauge of the name that was not bound, and a later Gauge of the name replaces it.
 func (c *Scope) GaugeFunc(name string, f func() int64) {
 	s := c.store
 	s.mu.Lock()
@@ -152,13 +154,21 @@ func (c *Scope) GaugeFunc(name string, f func() int64) {
 	if s.rejected(c.node.prefix + name) {
 		return
 	}
-	for i := range c.node.single {
-		if e := &c.node.single[i]; *e.name == name {
-			e.kind, e.stat = GaugeKind, gaugeFunc(f)
-			return
+	if c.node.replace(name, GaugeKind, gaugeFunc(f)) == nil {
+		c.node.single = append(c.node.single, entry{name: &name, kind: GaugeKind, stat: gaugeFunc(f)})
+	}
+}
+
+// replace gives a stat of a node that was made by itself another value, and returns that; nil if there is
+// no such stat.
+func (n *node) replace(name string, kind Kind, stat any) any {
+	for i := range n.single {
+		if e := &n.single[i]; *e.name == name {
+			e.kind, e.stat = kind, stat
+			return stat
 		}
 	}
-	c.node.single = append(c.node.single, entry{name: &name, kind: GaugeKind, stat: gaugeFunc(f)})
+	return nil
 }
 
 // gaugeFunc is a gauge that is computed.
@@ -200,6 +210,9 @@ func obtain[T any](s *Store, n *node, name string, kind Kind) *T {
 	}
 	full := n.prefix + name
 	home, stat := s.find(full)
+	if _, computed := stat.(gaugeFunc); computed && kind == GaugeKind {
+		stat = home.replace(full[len(home.prefix):], kind, new(Gauge))
+	}
 	if stat == nil {
 		v := new(T)
 		if !s.rejected(full) {

@@ -164,6 +164,10 @@ func TestGaugeFunc(t *testing.T) {
 	if got := show(s); got != "x.g=2" {
 		t.Errorf("got %s", got)
 	}
+	c.Gauge("g").Set(3)
+	if got := show(s); got != "x.g=3" {
+		t.Errorf("got %s", got)
+	}
 }
 
 func TestReject(t *testing.T) {
@@ -286,7 +290,7 @@ func TestMemory(t *testing.T) {
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	each := (after.HeapAlloc - before.HeapAlloc) / scopes
+	each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / scopes
 	t.Logf("%d bytes a scope of 4 stats", each)
 	if each > 1500 {
 		t.Errorf("%d bytes a scope of 4 stats", each)

@@ -73,17 +73,25 @@ func (c *Client) Hear(text string) *Client {
 	return c
 }
 
-// HearOut reads until the connection ends, or nothing has come for a time (zero: Patience). It gives what
-// came, what the connection did then, and how long after its beginning.
-func (c *Client) HearOut(quiet time.Duration) (got, then string, after time.Duration) {
+// HearOut reads until the connection ends. It gives what came, what the connection did then, and how long
+// after its beginning.
+func (c *Client) HearOut() (got, then string, after time.Duration) {
 	c.t.Helper()
-	if quiet == 0 {
-		quiet = Patience
-	}
+	return c.HearUntilQuiet(0, Patience)
+}
+
+// HearUntilQuiet is HearOut for a connection that may stay open: it does so if, after the least number of
+// bytes, nothing comes for a time.
+func (c *Client) HearUntilQuiet(least int, quiet time.Duration) (got, then string, after time.Duration) {
+	c.t.Helper()
 	var all []byte
 	buf := make([]byte, 64<<10)
 	for {
-		c.SetReadDeadline(time.Now().Add(quiet))
+		wait := quiet
+		if len(all) < least {
+			wait = Patience
+		}
+		c.SetReadDeadline(time.Now().Add(wait))
 		n, err := c.Read(buf)
 		all = append(all, buf[:n]...)
 		after = time.Since(c.Began)
@@ -121,6 +129,15 @@ func DatagramsTo(t testing.TB, ns *Namespace, from netip.Addr, to string) *Datag
 	}
 	t.Cleanup(func() { c.Close() })
 	return &DatagramClient{UDPConn: c.(*net.UDPConn), t: t}
+}
+
+// AnswerTime is how long to wait for the answer to a datagram: an answer that is expected may take its time; one that is
+// not has to be given up soon.
+func AnswerTime(expected bool) time.Duration {
+	if expected {
+		return Patience
+	}
+	return 300 * time.Millisecond
 }
 
 // Ask sends a datagram and waits for the answer; false means that there was none for a time.
