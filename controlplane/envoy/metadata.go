@@ -19,6 +19,9 @@ const ours = "guideway"
 // forwardings are the ways in which the XDP data plane reaches a host.
 var forwardings = []string{"ipip", "gue", "l2", "nat"}
 
+// dataplanes are the modes of an instance or a listener.
+var dataplanes = []string{"auto", "xdp", "xdp-generic", "proxy"}
+
 // settings reads a struct of our own: each key by its reader, and unknown keys are errors.
 func settings(v *structpb.Value, at cursor, readers map[string]func(*structpb.Value, cursor)) {
 	if v == nil {
@@ -70,7 +73,7 @@ func oneOf(into *string, words ...string) func(*structpb.Value, cursor) {
 func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 	out := model.Settings{Dataplane: "auto"}
 	settings(metadata.GetFields()[ours], at.field(ours), map[string]func(*structpb.Value, cursor){
-		"dataplane": oneOf(&out.Dataplane, "auto", "xdp", "xdp-generic", "proxy"),
+		"dataplane": oneOf(&out.Dataplane, dataplanes...),
 		"interfaces": func(v *structpb.Value, at cursor) {
 			list, ok := v.GetKind().(*structpb.Value_ListValue)
 			if !ok {
@@ -157,4 +160,15 @@ func endpointForwarding(m *corev3.Metadata, at cursor) string {
 			map[string]func(*structpb.Value, cursor){"forwarding": oneOf(&forwarding, forwardings...)})
 	}
 	return forwarding
+}
+
+// listenerDataplane reads a listener's metadata.filter_metadata.guideway.
+func listenerDataplane(m *corev3.Metadata, at cursor) string {
+	var plane string
+	foreign(m, "listener", at, ours)
+	if s := m.GetFilterMetadata()[ours]; s != nil {
+		settings(structpb.NewStructValue(s), at.field("metadata").field("filter_metadata").field(ours),
+			map[string]func(*structpb.Value, cursor){"dataplane": oneOf(&plane, dataplanes...)})
+	}
+	return plane
 }
