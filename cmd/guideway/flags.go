@@ -13,6 +13,7 @@ import (
 
 	"github.com/guideway/guideway/controlplane/envoy"
 	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/dataplane/xdp"
 )
 
 // configFlags say where a configuration comes from; many commands have them.
@@ -78,6 +79,9 @@ type serveFlags struct {
 	reloadOnHUP bool
 	noWatch     bool
 	drainOnTerm bool
+
+	requireNative bool
+	pins          string
 }
 
 func (f *serveFlags) register(s *pflag.FlagSet) {
@@ -98,6 +102,9 @@ func (f *serveFlags) register(s *pflag.FlagSet) {
 	s.BoolVar(&f.reloadOnHUP, "reload-on-hup", false, "read the configuration again on SIGHUP (Envoy ignores the signal)")
 	s.BoolVar(&f.noWatch, "no-watch", false, "do not watch the configuration file for changes")
 	s.BoolVar(&f.drainOnTerm, "drain-on-term", false, "on SIGTERM drain listeners for --drain-time-s before the end")
+
+	s.BoolVar(&f.requireNative, "require-native", false, "refuse to run if XDP cannot run in the driver")
+	s.StringVar(&f.pins, "xdp-pins", xdp.DefaultPins, "`directory` in a bpffs for what outlives the process")
 
 	s.Uint32Var(&f.baseID, "base-id", 0, "accepted")
 	s.BoolVar(&f.dynamicBaseID, "use-dynamic-base-id", false, "accepted")

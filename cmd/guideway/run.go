@@ -20,7 +20,6 @@ import (
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane/accesslog"
-	"github.com/guideway/guideway/dataplane/proxy"
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
@@ -125,10 +124,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	store := stats.NewStoreWith(statsConfig)
 	files := accesslog.NewFiles(store, f.flushInterval())
 	defer files.Close()
-	plane, err := proxy.New(proxy.Config{
-		Workers: f.workers(), Stats: store, Log: log.For("proxy"),
-		DrainTime: time.Duration(f.drainTime) * time.Second, DrainImmediately: f.drainStrategy == "immediate",
-	})
+	plane, err := newDataplane(f, log, store, config)
 	if err != nil {
 		return err
 	}

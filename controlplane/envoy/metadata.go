@@ -3,6 +3,7 @@ package envoy
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -87,6 +88,21 @@ func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 					continue
 				}
 				out.Interfaces = append(out.Interfaces, name)
+			}
+		},
+		"outer_sources": func(v *structpb.Value, at cursor) {
+			list, ok := v.GetKind().(*structpb.Value_ListValue)
+			if !ok {
+				at.fail("must be a list of prefixes, such as [\"10.200.0.0/16\"]")
+				return
+			}
+			for i, e := range list.ListValue.GetValues() {
+				prefix, err := netip.ParsePrefix(e.GetStringValue())
+				if err != nil || prefix != prefix.Masked() {
+					at.at(i).fail("must be a prefix with no bits set behind it, such as 10.200.0.0/16")
+					continue
+				}
+				out.OuterSources = append(out.OuterSources, prefix)
 			}
 		},
 		"hash_seed": func(v *structpb.Value, at cursor) {
