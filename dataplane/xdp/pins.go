@@ -138,7 +138,7 @@ func removeMaps(dir string) error {
 		return fmt.Errorf("look at what is pinned: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "link-") || e.Name() == "schema" || e.IsDir() {
+		if strings.HasPrefix(e.Name(), "link-") || e.Name() == "schema" || notOurs(e) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
@@ -183,6 +183,9 @@ func Detach(dir string) (Detached, error) {
 	}
 	var errs []error
 	for _, e := range entries {
+		if notOurs(e) {
+			continue
+		}
 		path := filepath.Join(dir, e.Name())
 		if name, ok := strings.CutPrefix(e.Name(), "link-"); ok {
 			// The pin is what holds the link; a running agent holds it too, so the link is told.
@@ -193,18 +196,21 @@ func Detach(dir string) (Detached, error) {
 				l.Close()
 			}
 			d.Interfaces = append(d.Interfaces, name)
-		} else if !e.IsDir() {
+		} else {
 			d.Maps++
 		}
 		if err := os.Remove(path); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, unix.EBUSY) {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
 		errs = append(errs, err)
 	}
 	return d, errors.Join(errs...)
 }
+
+// notOurs tells what is in a bpffs besides our pins: directories, and the kernel's own files at its root.
+func notOurs(e os.DirEntry) bool { return e.IsDir() || strings.HasSuffix(e.Name(), ".debug") }
 
 // detachLink ends a link for all who hold it.
 func detachLink(l link.Link) error {
