@@ -201,7 +201,7 @@ func (p *publisher) push(s *placed, t target) error {
 	}
 
 	// 2 and 3. Arrays, then what names them.
-	tables, err := p.writeTables(s, t, arrays, moved)
+	tables, err := p.writeTables(s, t, arrays, moved, whole)
 	if err != nil {
 		return err
 	}
@@ -236,11 +236,12 @@ func (p *publisher) push(s *placed, t target) error {
 	return nil
 }
 
-// writeTables puts the arrays that changed, or all if they move, and returns what then is in force.
-func (p *publisher) writeTables(s *placed, t target, at span, moved bool) ([]placedTable, error) {
+// writeTables puts the arrays that changed, or all if they move, and returns what then is in force. After a push
+// that failed (whole) none of those that are there is trusted.
+func (p *publisher) writeTables(s *placed, t target, at span, moved, whole bool) ([]placedTable, error) {
 	tables := make([]placedTable, len(t.view.Arrays))
 	for i, a := range t.view.Arrays {
-		if i < len(s.tables) && s.tables[i].table != nil && a.Same(s.tables[i].array) {
+		if !whole && i < len(s.tables) && s.tables[i].table != nil && a.Same(s.tables[i].array) {
 			tables[i] = s.tables[i]
 		} else if len(a.Slots) > 0 {
 			made, err := p.maps.makeTable(a, p.version)
