@@ -84,7 +84,7 @@ changes nothing. Envoy's own flags are accepted; those without a meaning here do
 	}
 	f.register(root.Flags())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newVersion(), newDetach(), newDecap())
+	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newVersion(), newServices(), newBackends(), newFlows(), newCapture(), newDecap(), newDetach())
 	return root
 }
 

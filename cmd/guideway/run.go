@@ -141,7 +141,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 		Reopen: func() { reopen(log, files) }, Stop: quit,
 	}
 	if config.Admin.Address.IsValid() {
-		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, Log: log.For("admin")}, process)
+		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, Inspector: plane, Log: log.For("admin")}, process)
 		if err != nil {
 			return err
 		}
