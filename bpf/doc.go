@@ -20,16 +20,19 @@
 //	flows4          LRU hash        conntrack.Key4      Flow                program  16 + 16
 //	flows6          LRU hash        conntrack.Key6      Flow                program  40 + 16
 //	half_open4, 6   LRU hash        as flows            Flow                program  as flows
-//	fragments4      LRU hash        FragmentKey4        Fragment            program  12 + 24
-//	fragments6      LRU hash        FragmentKey6        Fragment            program  40 + 24
-//	nat_flows4, 6   LRU hash        conntrack.Key4, 6   NATFlow             program  16 or 40 + 24
-//	nat_backs4, 6   LRU hash        conntrack.Key4, 6   NATBack4, NATBack6  program  16 + 48, 40 + 72
+//	fragments       LRU hash        FragmentKey         Fragment            program  40 + 24
+//	nat_flows       LRU hash        conntrack.Key6      NATFlow             program  40 + 24
+//	nat_backs       LRU hash        conntrack.Key6      NATBack             program  40 + 72
 //	backend_counts  per-CPU array   as backends         BackendCounters     program  40 a CPU
 //	service_counts  per-CPU array   Service.Id          ServiceCounters     program  56 a CPU
 //	events          per-CPU array   Event               u64                 program  8 a CPU
 //	limits          per-CPU array   0                   tokens              program  16 a CPU
 //	devices         devmap hash     ifindex             Device              loader   8
 //	samples         ring buffer                         Sample              program  256 + 32
+//
+// fragments and the NAT maps hold IPv4 addresses in their mapped form
+// (::ffff:192.0.2.1), one key for both families: they are slow and rare, or
+// slower than their keys.
 //
 // The loader may delete from the maps that the program writes (a sweep does),
 // and zero counters of an index that it gives to another backend or service.
@@ -100,8 +103,8 @@
 //
 // # Sweeping
 //
-// The loader's Sweep reads flows4, flows6, half_open4, half_open6, nat_flows4
-// and nat_flows6; the hashes that conntrack.Remembered has follow from the key
+// The loader's Sweep reads flows4, flows6, half_open4, half_open6 and nat_flows
+// (a NAT flow is a remembered one); the hashes that conntrack.Remembered has follow from the key
 // and the service. Flow.Last is CLOCK_MONOTONIC, read from the coarse clock: it
 // lags by a tick (1 to 10 ms).
 package bpf

@@ -131,21 +131,13 @@ type guidewayFragment struct {
 	Last       uint64
 }
 
-type guidewayFragmentKey4 struct {
+type guidewayFragmentKey struct {
 	_     structs.HostLayout
-	Src   uint32
-	Dst   uint32
-	Id    uint16
+	Src   [2]uint64
+	Dst   [2]uint64
+	Id    uint32
 	Proto uint8
-	Zero  uint8
-}
-
-type guidewayFragmentKey6 struct {
-	_    structs.HostLayout
-	Src  [2]uint64
-	Dst  [2]uint64
-	Id   uint32
-	Zero uint32
+	Zero  [3]uint8
 }
 
 type guidewayHashPolicy uint32
@@ -167,22 +159,7 @@ type guidewayLimit struct {
 	}
 }
 
-type guidewayNatBack4 struct {
-	_          structs.HostLayout
-	Client     uint32
-	Vip        uint32
-	ClientPort uint16
-	VipPort    uint16
-	Backend    uint32
-	Id         uint32
-	Ifindex    uint32
-	ClientMac  [6]uint8
-	OurMac     [6]uint8
-	Generation uint32
-	Last       uint64
-}
-
-type guidewayNatBack6 struct {
+type guidewayNatBack struct {
 	_          structs.HostLayout
 	Client     [2]uint64
 	Vip        [2]uint64
@@ -332,15 +309,12 @@ const (
 	guidewayMapEvents        = "events"
 	guidewayMapFlows4        = "flows4"
 	guidewayMapFlows6        = "flows6"
-	guidewayMapFragments4    = "fragments4"
-	guidewayMapFragments6    = "fragments6"
+	guidewayMapFragments     = "fragments"
 	guidewayMapHalfOpen4     = "half_open4"
 	guidewayMapHalfOpen6     = "half_open6"
 	guidewayMapLimits        = "limits"
-	guidewayMapNatBacks4     = "nat_backs4"
-	guidewayMapNatBacks6     = "nat_backs6"
-	guidewayMapNatFlows4     = "nat_flows4"
-	guidewayMapNatFlows6     = "nat_flows6"
+	guidewayMapNatBacks      = "nat_backs"
+	guidewayMapNatFlows      = "nat_flows"
 	guidewayMapSamples       = "samples"
 	guidewayMapServiceCounts = "service_counts"
 	guidewayMapServices4     = "services4"
@@ -406,15 +380,12 @@ type guidewayMapSpecs struct {
 	Events        *ebpf.MapSpec `ebpf:"events"`
 	Flows4        *ebpf.MapSpec `ebpf:"flows4"`
 	Flows6        *ebpf.MapSpec `ebpf:"flows6"`
-	Fragments4    *ebpf.MapSpec `ebpf:"fragments4"`
-	Fragments6    *ebpf.MapSpec `ebpf:"fragments6"`
+	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
 	HalfOpen4     *ebpf.MapSpec `ebpf:"half_open4"`
 	HalfOpen6     *ebpf.MapSpec `ebpf:"half_open6"`
 	Limits        *ebpf.MapSpec `ebpf:"limits"`
-	NatBacks4     *ebpf.MapSpec `ebpf:"nat_backs4"`
-	NatBacks6     *ebpf.MapSpec `ebpf:"nat_backs6"`
-	NatFlows4     *ebpf.MapSpec `ebpf:"nat_flows4"`
-	NatFlows6     *ebpf.MapSpec `ebpf:"nat_flows6"`
+	NatBacks      *ebpf.MapSpec `ebpf:"nat_backs"`
+	NatFlows      *ebpf.MapSpec `ebpf:"nat_flows"`
 	Samples       *ebpf.MapSpec `ebpf:"samples"`
 	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
 	Services4     *ebpf.MapSpec `ebpf:"services4"`
@@ -456,15 +427,12 @@ type guidewayMaps struct {
 	Events        *ebpf.Map `ebpf:"events"`
 	Flows4        *ebpf.Map `ebpf:"flows4"`
 	Flows6        *ebpf.Map `ebpf:"flows6"`
-	Fragments4    *ebpf.Map `ebpf:"fragments4"`
-	Fragments6    *ebpf.Map `ebpf:"fragments6"`
+	Fragments     *ebpf.Map `ebpf:"fragments"`
 	HalfOpen4     *ebpf.Map `ebpf:"half_open4"`
 	HalfOpen6     *ebpf.Map `ebpf:"half_open6"`
 	Limits        *ebpf.Map `ebpf:"limits"`
-	NatBacks4     *ebpf.Map `ebpf:"nat_backs4"`
-	NatBacks6     *ebpf.Map `ebpf:"nat_backs6"`
-	NatFlows4     *ebpf.Map `ebpf:"nat_flows4"`
-	NatFlows6     *ebpf.Map `ebpf:"nat_flows6"`
+	NatBacks      *ebpf.Map `ebpf:"nat_backs"`
+	NatFlows      *ebpf.Map `ebpf:"nat_flows"`
 	Samples       *ebpf.Map `ebpf:"samples"`
 	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
 	Services4     *ebpf.Map `ebpf:"services4"`
@@ -480,15 +448,12 @@ func (m *guidewayMaps) Close() error {
 		m.Events,
 		m.Flows4,
 		m.Flows6,
-		m.Fragments4,
-		m.Fragments6,
+		m.Fragments,
 		m.HalfOpen4,
 		m.HalfOpen6,
 		m.Limits,
-		m.NatBacks4,
-		m.NatBacks6,
-		m.NatFlows4,
-		m.NatFlows6,
+		m.NatBacks,
+		m.NatFlows,
 		m.Samples,
 		m.ServiceCounts,
 		m.Services4,

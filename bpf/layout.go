@@ -24,20 +24,16 @@ type (
 	// Flow is the value of flows4, flows6, half_open4 and half_open6. Their keys
 	// are conntrack.Key4 and conntrack.Key6.
 	Flow = guidewayFlow
-	// Fragment is the value of fragments4 and fragments6.
+	// Fragment is the value of fragments.
 	Fragment = guidewayFragment
-	// FragmentKey4 is the key of fragments4.
-	FragmentKey4 = guidewayFragmentKey4
-	// FragmentKey6 is the key of fragments6.
-	FragmentKey6 = guidewayFragmentKey6
-	// NATFlow is the value of nat_flows4 and nat_flows6, by the conntrack key of
-	// the flow as the client sends it.
+	// FragmentKey is the key of fragments, with IPv4 addresses mapped.
+	FragmentKey = guidewayFragmentKey
+	// NATFlow is the value of nat_flows, by the conntrack.Key6 of the flow as the
+	// client sends it, IPv4 addresses mapped.
 	NATFlow = guidewayNatFlow
-	// NATBack4 is the value of nat_backs4, by the conntrack key of the flow as
-	// the backend sends it.
-	NATBack4 = guidewayNatBack4
-	// NATBack6 is the value of nat_backs6.
-	NATBack6 = guidewayNatBack6
+	// NATBack is the value of nat_backs, by the conntrack.Key6 of the flow as the
+	// backend sends it.
+	NATBack = guidewayNatBack
 	// BackendCounters is the value of backend_counts, one a CPU.
 	BackendCounters = guidewayBackendCounters
 	// ServiceCounters is the value of service_counts, one a CPU.

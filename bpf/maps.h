@@ -149,24 +149,15 @@ struct flow {
 };
 _Static_size(struct flow, 16);
 
-/* 12 bytes. */
-struct fragment_key4 {
-	__be32 src;
-	__be32 dst;
-	__be16 id;
-	__u8 proto;
-	__u8 zero;
-};
-_Static_size(struct fragment_key4, 12);
-
-/* 40 bytes. */
-struct fragment_key6 {
+/* 40 bytes. IPv4 addresses are mapped (::ffff:192.0.2.1). */
+struct fragment_key {
 	__u64 src[2];
 	__u64 dst[2];
 	__be32 id;
-	__u32 zero;
+	__u8 proto; /* IPv4, whose ids are a protocol's; otherwise 0 */
+	__u8 zero[3];
 };
-_Static_size(struct fragment_key6, 40);
+_Static_size(struct fragment_key, 40);
 
 /* 24 bytes: what the first fragment of a packet said, and where it went. */
 struct fragment {
@@ -181,7 +172,7 @@ struct fragment {
 };
 _Static_size(struct fragment, 24);
 
-/* 24 bytes, by the flow's key as the client sends it. */
+/* 24 bytes, by the flow's key as the client sends it. NAT has one key for both families, IPv4 addresses mapped. */
 struct nat_flow {
 	__u32 generation;
 	__u16 backend;
@@ -192,10 +183,10 @@ struct nat_flow {
 };
 _Static_size(struct nat_flow, 24);
 
-/* 48 bytes, by the flow's key as the backend sends it. */
-struct nat_back4 {
-	__be32 client;
-	__be32 vip;
+/* 72 bytes, by the flow's key as the backend sends it. */
+struct nat_back {
+	__u64 client[2];
+	__u64 vip[2];
 	__be16 client_port;
 	__be16 vip_port;
 	__u32 backend; /* index in backends */
@@ -206,23 +197,7 @@ struct nat_back4 {
 	__u32 generation;
 	__u64 last;
 };
-_Static_size(struct nat_back4, 48);
-
-/* 72 bytes. */
-struct nat_back6 {
-	__u64 client[2];
-	__u64 vip[2];
-	__be16 client_port;
-	__be16 vip_port;
-	__u32 backend;
-	__u32 id;
-	__u32 ifindex;
-	__u8 client_mac[6];
-	__u8 our_mac[6];
-	__u32 generation;
-	__u64 last;
-};
-_Static_size(struct nat_back6, 72);
+_Static_size(struct nat_back, 72);
 
 /* 40 bytes a CPU. Those of a service are the sums of its backends'. */
 struct backend_counters {
@@ -376,44 +351,23 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
-	__type(key, struct fragment_key4);
+	__type(key, struct fragment_key);
 	__type(value, struct fragment);
-} fragments4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct fragment_key6);
-	__type(value, struct fragment);
-} fragments6 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 262144);
-	__type(key, struct flow_key4);
-	__type(value, struct nat_flow);
-} nat_flows4 SEC(".maps");
+} fragments SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 262144);
 	__type(key, struct flow_key6);
 	__type(value, struct nat_flow);
-} nat_flows6 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 262144);
-	__type(key, struct flow_key4);
-	__type(value, struct nat_back4);
-} nat_backs4 SEC(".maps");
+} nat_flows SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 262144);
 	__type(key, struct flow_key6);
-	__type(value, struct nat_back6);
-} nat_backs6 SEC(".maps");
+	__type(value, struct nat_back);
+} nat_backs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
