@@ -184,6 +184,54 @@ type guidewayNatFlow struct {
 	Zero       uint32
 }
 
+type guidewayNatScratch struct {
+	_     structs.HostLayout
+	Claim struct {
+		_     structs.HostLayout
+		Key   guidewayFlowKey6
+		Back  guidewayNatBack
+		Idle  uint64
+		Now   uint64
+		Start uint32
+		_     [4]byte
+	}
+	Quoted struct {
+		_     structs.HostLayout
+		L3    uint32
+		L4    uint32
+		Src   [2]uint64
+		Dst   [2]uint64
+		Sport uint16
+		Dport uint16
+		Proto uint8
+		Zero  [3]uint8
+	}
+	To struct {
+		_     structs.HostLayout
+		Src   [2]uint64
+		Dst   [2]uint64
+		Sport uint16
+		Dport uint16
+		_     [4]byte
+	}
+	Back struct {
+		_     structs.HostLayout
+		Src   [2]uint64
+		Dst   [2]uint64
+		Sport uint16
+		Dport uint16
+		_     [4]byte
+	}
+	Key     guidewayFlowKey6
+	Flow    guidewayNatFlow
+	Summing struct {
+		_    structs.HostLayout
+		Sum  uint64
+		At   uint32
+		Zero uint32
+	}
+}
+
 type guidewaySample struct {
 	_        structs.HostLayout
 	Time     uint64
@@ -291,6 +339,13 @@ type guidewayTableHead struct {
 	Spare   [5]uint64
 }
 
+type guidewayText struct {
+	_     structs.HostLayout
+	Bytes [64]uint8
+	Len   uint32
+	Zero  uint32
+}
+
 type guidewayTrack uint32
 
 const (
@@ -315,11 +370,13 @@ const (
 	guidewayMapLimits        = "limits"
 	guidewayMapNatBacks      = "nat_backs"
 	guidewayMapNatFlows      = "nat_flows"
+	guidewayMapNatScratches  = "nat_scratches"
 	guidewayMapSamples       = "samples"
 	guidewayMapServiceCounts = "service_counts"
 	guidewayMapServices4     = "services4"
 	guidewayMapServices6     = "services6"
 	guidewayMapTables        = "tables"
+	guidewayMapTexts         = "texts"
 	guidewayProgGuideway     = "guideway"
 	guidewayVarClockNow      = "clock_now"
 	guidewayVarConfig        = "config"
@@ -386,11 +443,13 @@ type guidewayMapSpecs struct {
 	Limits        *ebpf.MapSpec `ebpf:"limits"`
 	NatBacks      *ebpf.MapSpec `ebpf:"nat_backs"`
 	NatFlows      *ebpf.MapSpec `ebpf:"nat_flows"`
+	NatScratches  *ebpf.MapSpec `ebpf:"nat_scratches"`
 	Samples       *ebpf.MapSpec `ebpf:"samples"`
 	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
 	Services4     *ebpf.MapSpec `ebpf:"services4"`
 	Services6     *ebpf.MapSpec `ebpf:"services6"`
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
+	Texts         *ebpf.MapSpec `ebpf:"texts"`
 }
 
 // guidewayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -433,11 +492,13 @@ type guidewayMaps struct {
 	Limits        *ebpf.Map `ebpf:"limits"`
 	NatBacks      *ebpf.Map `ebpf:"nat_backs"`
 	NatFlows      *ebpf.Map `ebpf:"nat_flows"`
+	NatScratches  *ebpf.Map `ebpf:"nat_scratches"`
 	Samples       *ebpf.Map `ebpf:"samples"`
 	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
 	Services4     *ebpf.Map `ebpf:"services4"`
 	Services6     *ebpf.Map `ebpf:"services6"`
 	Tables        *ebpf.Map `ebpf:"tables"`
+	Texts         *ebpf.Map `ebpf:"texts"`
 }
 
 func (m *guidewayMaps) Close() error {
@@ -454,11 +515,13 @@ func (m *guidewayMaps) Close() error {
 		m.Limits,
 		m.NatBacks,
 		m.NatFlows,
+		m.NatScratches,
 		m.Samples,
 		m.ServiceCounts,
 		m.Services4,
 		m.Services6,
 		m.Tables,
+		m.Texts,
 	)
 }
 

@@ -126,7 +126,7 @@ struct flow_key4 {
 	__be16 dport;
 	__u8 proto;
 	__u8 zero[3];
-};
+} __attribute__((aligned(8))); /* it is hashed as two words */
 _Static_size(struct flow_key4, 16);
 
 /* 40 bytes: conntrack.Key6. */
