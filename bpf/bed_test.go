@@ -16,7 +16,7 @@ import (
 type bed struct {
 	t testing.TB
 	*Program
-	tables []*ebpf.Map // inner maps, to be closed
+	tables map[uint32]*ebpf.Map // inner maps, by index in tables
 	events []uint64    // at the last look
 }
 
@@ -46,7 +46,7 @@ func newBed(t testing.TB, change func(*Switches)) *bed {
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
-	b := &bed{t: t, Program: p}
+	b := &bed{t: t, Program: p, tables: map[uint32]*ebpf.Map{}}
 	t.Cleanup(func() {
 		b.closeTables()
 		if err := p.Close(); err != nil {
@@ -62,7 +62,7 @@ func (b *bed) closeTables() {
 	for _, m := range b.tables {
 		m.Close()
 	}
-	b.tables = nil
+	clear(b.tables)
 }
 
 func (b *bed) must(err error) {
@@ -95,7 +95,6 @@ func (b *bed) reset() {
 			b.must(m.Delete(k))
 		}
 	}
-	b.closeTables()
 	cpus := ebpf.MustPossibleCPU()
 	b.must(b.Limits.Put(uint32(0), make([]guidewayLimit, cpus)))
 	for i := range uint32(16) {
@@ -202,7 +201,9 @@ func (b *bed) putService(vip netip.AddrPort, proto uint8, s Service) {
 	}
 }
 
-// pushTables puts the arrays of img at s.Arrays, but for those that are the same in old.
+// pushTables puts the arrays of img at s.Arrays, but for those that are the same
+// in old. Nobody reads the tables meanwhile, so that one that is long enough is
+// written over: a new one takes an RCU grace period.
 func (b *bed) pushTables(s *Service, img conntrack.Image, old *conntrack.Image) {
 	b.t.Helper()
 	var keys, fds []uint32
@@ -217,10 +218,19 @@ func (b *bed) pushTables(s *Service, img conntrack.Image, old *conntrack.Image) 
 				continue
 			}
 		}
+		at := s.Arrays + uint32(i)
+		m := b.tables[at]
+		if m != nil && m.MaxEntries() == Chunks(a.Len()) {
+			b.must(fill(m, a, 0))
+			continue
+		}
+		if m != nil {
+			m.Close()
+		}
 		m, err := NewTable(a, 0)
 		b.must(err)
-		b.tables = append(b.tables, m)
-		keys, fds = append(keys, s.Arrays+uint32(i)), append(fds, uint32(m.FD()))
+		b.tables[at] = m
+		keys, fds = append(keys, at), append(fds, uint32(m.FD()))
 	}
 	if len(keys) > 0 {
 		_, err := b.Tables.BatchUpdate(keys, fds, nil)

@@ -77,6 +77,7 @@ func (h *history) String() string {
 
 func newHistory(b *bed, seed uint64) *history {
 	b.reset()
+	b.closeTables()
 	h := &history{
 		Rand: rand.New(rand.NewPCG(seed, 1)), b: b, now: time.Hour,
 		started: map[netip.AddrPort]bool{}, number: 1,
