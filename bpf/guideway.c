@@ -256,8 +256,8 @@ static __always_inline int ipv4(struct xdp_md *ctx, __u32 l3)
 		return XDP_PASS;
 	struct packet p = {.l3 = l3, .l4 = l3 + (ip->version_ihl & 15) * 4, .len = ntohs(ip->len), .proto = ip->proto,
 			   .ttl = ip->ttl};
-	struct flow_key4 key = {.src = ip->src, .dst = ip->dst, .proto = ip->proto};
-	struct service_key4 to = {.vip = ip->dst, .proto = ip->proto};
+	__be32 client = ip->src, vip = ip->dst;
+	__u8 proto = ip->proto; /* of the flow */
 	__u32 known = NO_TABLE, generation = 0;
 	if (likely(ip->proto == PROTO_TCP || ip->proto == PROTO_UDP)) {
 		if (likely(!(ip->frag & (IP_MF | IP_OFFSET)))) {
@@ -287,19 +287,22 @@ static __always_inline int ipv4(struct xdp_md *ctx, __u32 l3)
 			return action;
 		p.icmp = 1;
 		p.ports = x.ports;
-		key.src = x.client[1] >> 32;
-		key.proto = to.proto = x.proto;
+		client = x.client[1] >> 32;
+		proto = x.proto;
 	}
-	key.sport = p.ports;
-	key.dport = to.port = p.ports >> 16;
-
+	struct flow_key4 key;
+	__u64 *word = (__u64 *)&key;
+	word[0] = client | (__u64)vip << 32;
+	word[1] = p.ports | (__u64)proto << 32;
+	struct service_key4 to;
+	*(__u64 *)&to = vip | (__u64)(p.ports >> 16) << 32 | (__u64)proto << 48;
 	struct service *s = bpf_map_lookup_elem(&services4, &to);
 	if (!s) {
-		if (config.fragments && p.first && (is_vip4(key.dst) || (config.nat && is_nat_port(key.dport)))) {
+		if (config.fragments && p.first && (is_vip4(vip) || (config.nat && is_nat_port(p.ports >> 16)))) {
 			struct piece x = {.l4 = l3, .ports = p.ports, .proto = p.proto, .backend = NO_BACKEND};
 			leave_fragment4(ctx, &x);
 		}
-		if (config.nat && !p.icmp && is_nat_port(key.dport))
+		if (config.nat && !p.icmp && is_nat_port(p.ports >> 16))
 			return nat_return4(ctx, &p, &key);
 		return XDP_PASS;
 	}
@@ -344,7 +347,7 @@ static __always_inline int ipv6(struct xdp_md *ctx, __u32 l3)
 		return XDP_PASS;
 	struct packet p = {.l3 = l3, .l4 = l3 + sizeof(*ip), .len = sizeof(*ip) + ntohs(ip->len), .proto = ip->next,
 			   .ttl = ip->hops, .v6 = 1};
-	struct flow_key6 key = {.src = {ip->src[0], ip->src[1]}, .dst = {ip->dst[0], ip->dst[1]}};
+	__u64 client[2] = {ip->src[0], ip->src[1]}, vip[2] = {ip->dst[0], ip->dst[1]};
 	__u32 known = NO_TABLE, generation = 0;
 	if (likely(ip->next == PROTO_TCP || ip->next == PROTO_UDP)) {
 		__u32 *ports = data + p.l4;
@@ -364,7 +367,7 @@ static __always_inline int ipv6(struct xdp_md *ctx, __u32 l3)
 		known = x.backend;
 		generation = x.generation;
 	}
-	key.proto = p.proto;
+	__u8 proto = p.proto; /* of the flow */
 	if (unlikely(p.proto != PROTO_TCP && p.proto != PROTO_UDP)) {
 		if (!config.icmp || p.proto != PROTO_ICMPV6)
 			return XDP_PASS;
@@ -374,22 +377,24 @@ static __always_inline int ipv6(struct xdp_md *ctx, __u32 l3)
 			return action;
 		p.icmp = 1;
 		p.ports = x.ports;
-		key.src[0] = x.client[0];
-		key.src[1] = x.client[1];
-		key.proto = x.proto;
+		client[0] = x.client[0];
+		client[1] = x.client[1];
+		proto = x.proto;
 	}
-	key.sport = p.ports;
-	key.dport = p.ports >> 16;
-
-	struct service_key6 to = {.port = key.dport, .proto = key.proto};
-	__builtin_memcpy(to.vip, key.dst, 16);
+	struct flow_key6 key = {.src = {client[0], client[1]}, .dst = {vip[0], vip[1]}};
+	((__u64 *)&key)[4] = p.ports | (__u64)proto << 32;
+	struct service_key6 to __attribute__((aligned(8)));
+	__u64 *word = (__u64 *)&to;
+	word[0] = vip[0];
+	word[1] = vip[1];
+	*(__u32 *)(word + 2) = p.ports >> 16 | (__u32)proto << 16;
 	struct service *s = bpf_map_lookup_elem(&services6, &to);
 	if (!s) {
-		if (config.fragments && p.first && (is_vip6(key.dst) || (config.nat && is_nat_port(key.dport)))) {
+		if (config.fragments && p.first && (is_vip6(vip) || (config.nat && is_nat_port(p.ports >> 16)))) {
 			struct piece x = {.l4 = l3, .ports = p.ports, .proto = p.proto, .backend = NO_BACKEND};
 			leave_fragment6(ctx, &x);
 		}
-		if (config.nat && !p.icmp && is_nat_port(key.dport))
+		if (config.nat && !p.icmp && is_nat_port(p.ports >> 16))
 			return nat_return(ctx, &p, &key);
 		return XDP_PASS;
 	}

@@ -22,7 +22,7 @@ struct service_key4 {
 	__be16 port;
 	__u8 proto;
 	__u8 zero;
-};
+} __attribute__((aligned(8)));
 _Static_size(struct service_key4, 8);
 
 /* 20 bytes. Port 0 with the protocol number of ICMPv6 stands for the VIP itself. */
@@ -31,7 +31,7 @@ struct service_key6 {
 	__be16 port;
 	__u8 proto;
 	__u8 zero;
-};
+} __attribute__((aligned(4)));
 _Static_size(struct service_key6, 20);
 
 enum track {
@@ -118,7 +118,8 @@ struct backend {
 };
 _Static_size(struct backend, 64);
 
-/* 16 bytes: conntrack.Key4. */
+/* 16 bytes: conntrack.Key4. Keys are written and hashed in whole words: a word that is read while the smaller stores
+ * it was put together from are under way costs more than its hash. */
 struct flow_key4 {
 	__be32 src;
 	__be32 dst;
@@ -126,7 +127,7 @@ struct flow_key4 {
 	__be16 dport;
 	__u8 proto;
 	__u8 zero[3];
-} __attribute__((aligned(8))); /* it is hashed as two words */
+} __attribute__((aligned(8)));
 _Static_size(struct flow_key4, 16);
 
 /* 40 bytes: conntrack.Key6. */

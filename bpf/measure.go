@@ -32,7 +32,7 @@ func (m *Meter) Close() error { return m.objects.Close() }
 
 // Trial is what is measured.
 type Trial struct {
-	// Packet is the frame, of at least 80 bytes.
+	// Packet is the frame, of at least 78 bytes, without VLAN tags.
 	Packet []byte
 	// Flows take turns, 1 if it is 0: the number of the flow is xor-ed into the
 	// last 4 bytes of the source address.
@@ -51,7 +51,8 @@ type Result struct {
 	Verdict uint32
 }
 
-const templateBytes = 80
+// An Ethernet header and the template of measure.c.
+const templateBytes = 14 + 64
 
 // Measure measures a program. Rounds of the program and of the one that does
 // nothing alternate.
@@ -59,17 +60,19 @@ func (m *Meter) Measure(program *ebpf.Program, t Trial) (Result, error) {
 	if len(t.Packet) < templateBytes {
 		return Result{}, fmt.Errorf("a packet of %d bytes: at least %d are needed", len(t.Packet), templateBytes)
 	}
-	trial := measureTrial{Length: uint32(len(t.Packet)), Flows: max(1, t.Flows)}
+	trial := measureTrial{
+		Length: uint32(len(t.Packet)), Flows: max(1, t.Flows), Type: uint32(binary.NativeEndian.Uint16(t.Packet[12:])),
+	}
 	switch binary.BigEndian.Uint16(t.Packet[12:]) {
 	case 0x0800:
-		trial.Vary = 14 + 12
+		trial.Vary = 1 // bytes 8 to 15 of the header
 	case 0x86dd:
-		trial.Vary = 14 + 8 + 12
+		trial.Vary = 2 // bytes 16 to 23
 	default:
-		trial.Vary = 44 // somewhere
+		trial.Vary = uint32(len(trial.Template)) // none
 	}
 	for i := range trial.Template {
-		trial.Template[i] = binary.NativeEndian.Uint64(t.Packet[8*i:])
+		trial.Template[i] = binary.NativeEndian.Uint64(t.Packet[14+8*i:])
 	}
 	if err := m.objects.Trial.Set(trial); err != nil {
 		return Result{}, err

@@ -18,8 +18,8 @@ type measureTrial struct {
 	Length   uint32
 	Flows    uint32
 	Vary     uint32
-	Zero     uint32
-	Template [10]uint64
+	Type     uint32
+	Template [8]uint64
 }
 
 // Names of all BPF objects in the ELF.

@@ -108,7 +108,7 @@ func BenchmarkPackets(b *testing.B) {
 		}
 		packet := frame(ip{src: client.Addr(), dst: c.vip.Addr(), proto: c.proto}.bytes(l4))
 		for _, flows := range []uint32{1, 100_000, 1_000_000} {
-			b.Run(fmt.Sprintf("%s/%s/%d/%d", c.name, family(c.vip), c.proto, flows), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%s %s protocol %d flows %d", c.name, family(c.vip), c.proto, flows), func(b *testing.B) {
 				measure(b, m, bed, Trial{Packet: packet, Flows: flows})
 			})
 		}
