@@ -46,6 +46,9 @@ func BenchmarkPackets(b *testing.B) {
 		b.Skip("set GUIDEWAY_BENCH_XDP=1 on a quiet machine")
 	}
 	switches := DefaultSwitches()
+	if os.Getenv("GUIDEWAY_BENCH_XDP") == "min" {
+		switches = Switches{Ipv4: 1, Ipv6: 1, Ipip: 1, Tracking: 1}
+	}
 	p, err := Load(Options{Switches: &switches, Capacity: Capacity{Flows: 1 << 21}})
 	if err != nil {
 		b.Fatalf("%+v", err)
