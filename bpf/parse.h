@@ -47,6 +47,25 @@ struct extensions {
 	__u32 fragment_at;
 };
 
+/* Protocols that are no extension headers, as far as they are met. Any other number may stand for a header that comes
+ * before layer 4. */
+static __always_inline int is_upper(__u8 proto)
+{
+	switch (proto) {
+	case PROTO_IPIP:
+	case PROTO_TCP:
+	case PROTO_UDP:
+	case PROTO_IPV6:
+	case PROTO_GRE:
+	case PROTO_ESP:
+	case PROTO_ICMPV6:
+	case PROTO_NONE:
+	case PROTO_SCTP:
+		return 1;
+	}
+	return 0;
+}
+
 /* The chain of extension headers that begins at x->l4 with a header of type x->proto (RFC 8200 section 4; AH: RFC
  * 4302). It ends at the fragment header of a fragment that is not the first. */
 __apart int walk_extensions(struct xdp_md *ctx, struct extensions *x)
@@ -85,6 +104,7 @@ __apart int walk_extensions(struct xdp_md *ctx, struct extensions *x)
 		default:
 			x->proto = proto;
 			x->l4 = at;
+			x->unknown = !is_upper(proto);
 			return 0;
 		}
 		proto = h[0];
@@ -93,8 +113,7 @@ __apart int walk_extensions(struct xdp_md *ctx, struct extensions *x)
 	}
 	x->proto = proto;
 	x->l4 = at;
-	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_ICMPV6)
-		x->unknown = 1;
+	x->unknown = !is_upper(proto);
 	return 0;
 }
 
