@@ -3,6 +3,7 @@
 #pragma once
 
 #include "maps.h"
+#include "packet.h"
 
 #define ACTION_NONE (-1) /* no verdict: go on */
 
@@ -10,9 +11,6 @@
 /* Of the chain of IPv6 extension headers. */
 #define MAX_EXTENSIONS 8
 #define MAX_EXTENSION_BYTES 512
-
-static __always_inline void *packet_start(struct xdp_md *ctx) { return (void *)(long)ctx->data; }
-static __always_inline void *packet_end(struct xdp_md *ctx) { return (void *)(long)ctx->data_end; }
 
 /* Where the EtherType of the header at offset l3 stands. A pointer of its own: the verifier refuses negative offsets. */
 static __always_inline __be16 *ether_type(void *data, __u32 l3)
