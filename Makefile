@@ -4,7 +4,7 @@ GO      ?= go
 VERSION ?= 0.1.0
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: build demo test check race fuzz bench install clean
+.PHONY: build demo test check generate check-generate race fuzz bench bench-peers install clean
 
 build: bin/guideway
 
@@ -26,8 +26,18 @@ test:
 
 # Formatting and vetting alone.
 check:
-	@test -z "$$(gofmt -l bench cmd controlplane conntrack dataplane maglev)" || { gofmt -l bench cmd controlplane conntrack dataplane maglev; exit 1; }
+	@test -z "$$(gofmt -l bench bpf cmd controlplane conntrack dataplane deploy docs maglev)" || { gofmt -l bench bpf cmd controlplane conntrack dataplane deploy docs maglev; exit 1; }
 	$(GO) vet ./...
+
+# The XDP programs, with Debian's clang-19 (apt-get install clang-19 llvm-19): another compiler makes other objects.
+CLANG_VERSION := 19.1.7
+generate:
+	@clang-19 --version | grep -q 'version $(CLANG_VERSION)' || { echo "make generate: needs Debian's clang-19 $(CLANG_VERSION): apt-get install clang-19 llvm-19"; exit 1; }
+	$(GO) generate ./bpf
+
+# Fails when what is committed is not what the sources make.
+check-generate: generate
+	git diff --exit-code -- bpf
 
 race:
 	$(GO) test -race -timeout 40m ./maglev ./conntrack ./dataplane/... ./controlplane/...
@@ -39,6 +49,12 @@ fuzz:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./maglev ./conntrack ./dataplane/...
+
+# This proxy beside HAProxy, nginx and Envoy, which are installed first. Takes some minutes; nothing else
+# should run.
+bench-peers: build
+	./.ci/install peers
+	bin/guideway bench peers
 
 PREFIX ?= /usr/local
 install: build

@@ -17,7 +17,7 @@ type bed struct {
 	t testing.TB
 	*Program
 	tables map[uint32]*ebpf.Map // inner maps, by index in tables
-	events []uint64    // at the last look
+	events []uint64             // at the last look
 }
 
 const (

@@ -13,7 +13,7 @@ __apart int capture(struct xdp_md *ctx, const struct service *s, __u32 backend, 
 	/* One in so many before; after, those whose copy from before was taken are not known: the same odds. */
 	if (s->sample > 1 && bpf_get_prandom_u32() % s->sample)
 		return 0;
-	__u32 n = packet_end(ctx) - packet_start(ctx), take = n;
+	__u32 n = packet_bytes(ctx), take = n;
 	struct sample *c = bpf_ringbuf_reserve(&samples, sizeof(*c), 0);
 	if (!c) {
 		count(EVENT_SAMPLE_LOST);
@@ -29,7 +29,8 @@ __apart int capture(struct xdp_md *ctx, const struct service *s, __u32 backend, 
 	c->zero = 0;
 	if (take > SAMPLE_BYTES)
 		take = SAMPLE_BYTES;
-	if (take < ETH_LEN || bpf_xdp_load_bytes(ctx, 0, c->bytes, take)) {
+	opaque(take); /* both bounds are for the verifier to see */
+	if (take < ETH_LEN || take > SAMPLE_BYTES || bpf_xdp_load_bytes(ctx, 0, c->bytes, take)) {
 		bpf_ringbuf_discard(c, 0);
 		return 0;
 	}

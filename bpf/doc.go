@@ -101,6 +101,40 @@
 // The generation says all that conntrack's member does: flow and backend agree
 // on an even one, or the flow is void.
 //
+// # Policies
+//
+// What no RFC or rule of conntrack settles:
+//
+//   - Fragments that come before the first one of their packet are dropped and
+//     counted. Later ones go where the first went. A packet that is no VIP's passes.
+//   - ICMP errors about a flow are steered as it is, but neither remember nor
+//     refresh anything.
+//   - No next hop: the packet is rewritten as for the backend, keeps its MACs and
+//     goes to the stack, which can route it there, but never takes it for its own
+//     (a VIP on lo would answer live flows with RSTs). l2, which rewrites nothing,
+//     drops it. Both are counted, also for the backend.
+//   - TTL or hop limit 1 is used up, as in a router, in every mode.
+//   - What does not fit is answered with "too big" whether or not DF is set: XDP
+//     does not fragment. The quoted MTU is that of the packet inside.
+//   - ICMP errors sent take tokens, from a bucket a CPU. Echo replies take none.
+//   - GUE and IP in IP set DF on an outer IPv4 header; GUE over IPv6 has a zero
+//     UDP checksum (RFC 6935).
+//   - NAT answers go back to the MAC and interface that the client's last packet
+//     came from. Ids of fragments are not translated.
+//   - VLAN tags stay as they came: backend and client side share the VLAN.
+//   - An IPv6 packet whose addresses are IPv4-mapped is hashed as IPv6, where
+//     conntrack.Hash5Tuple unmaps it. No network carries one (RFC 4291 section
+//     2.5.5.2 has none on the wire).
+//   - A NAT flow is remembered from its first packet, in nat_flows; there is no
+//     half-open table there, so that a flood of SYNs can evict NAT flows.
+//
+// # Kernel
+//
+// Linux 5.15 by the features used; tested on 6.18. The youngest: pointers to
+// memory as arguments of global functions (5.13), bpf_ktime_get_coarse_ns (5.11),
+// BPF_F_INNER_MAP (5.10). Switches.Capture takes bpf_xdp_load_bytes (5.18).
+// Little-endian machines.
+//
 // # Sweeping
 //
 // The loader's Sweep reads flows4, flows6, half_open4, half_open6 and nat_flows

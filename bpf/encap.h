@@ -150,7 +150,7 @@ static __always_inline int forward(struct xdp_md *ctx, struct service *s, const 
 	struct backend_counters *n = bpf_map_lookup_elem(&backend_counts, &i);
 	if (likely(n)) {
 		n->packets++;
-		n->bytes += packet_end(ctx) - packet_start(ctx);
+		n->bytes += packet_bytes(ctx);
 		n->flows += p->syn;
 	}
 	int resolved = be->flags & BACKEND_RESOLVED;

@@ -137,7 +137,7 @@ __apart int icmp_error4(struct xdp_md *ctx, __u32 l3, __u8 type, __u8 code, __be
 	struct iphdr *quoted = data + l3;
 	if ((void *)(quoted + 1) > end)
 		return XDP_DROP;
-	__u32 have = end - data, quote = ntohs(quoted->len);
+	__u32 have = packet_bytes(ctx), quote = ntohs(quoted->len);
 	if (quote > QUOTE4)
 		quote = QUOTE4;
 	quote &= ~3U;
@@ -193,7 +193,7 @@ __apart int icmp_error6(struct xdp_md *ctx, __u32 l3, __u8 type, __u8 code, __be
 	struct ip6hdr *quoted = data + l3;
 	if ((void *)(quoted + 1) > end)
 		return XDP_DROP;
-	__u32 have = end - data, quote = sizeof(*quoted) + ntohs(quoted->len);
+	__u32 have = packet_bytes(ctx), quote = sizeof(*quoted) + ntohs(quoted->len);
 	if (quote > QUOTE6)
 		quote = QUOTE6;
 	quote &= ~3U;

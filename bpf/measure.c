@@ -6,6 +6,7 @@
  * first one it is encapsulated. The wrapper makes it what it was, or another flow's, and tail-calls the program.
  */
 #include "kernel.h"
+#include "packet.h"
 
 /* Bytes from the IP header on that are written. */
 #define TEMPLATE 64
@@ -31,13 +32,9 @@ struct {
 SEC("xdp")
 int wrapper(struct xdp_md *ctx)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	long grown = end - data;
-	opaque(grown); /* or it is computed in 32 bits, which pointers are not for */
-	if (bpf_xdp_adjust_head(ctx, (int)(grown - trial.length)))
+	if (bpf_xdp_adjust_head(ctx, (int)(packet_bytes(ctx) - trial.length)))
 		return XDP_ABORTED;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
+	void *data = packet_start(ctx), *end = packet_end(ctx);
 	if (data + ETH_LEN + TEMPLATE > end)
 		return XDP_ABORTED;
 	/* In words that no field of IP, TCP or UDP reaches beyond: the program reads them at once, and what it reads from

@@ -77,8 +77,11 @@ func BenchmarkPackets(b *testing.B) {
 		{"settled", vip4, kindUDP, conntrack.TrackChanged, false, ways[0]},
 		{"settled", vip6, kindTCP, conntrack.TrackChanged, false, ways[1]},
 		{"settled", vip6, kindUDP, conntrack.TrackChanged, false, ways[1]},
+		{"settled to IPv4", vip6, kindTCP, conntrack.TrackChanged, false, ways[0]},
+		{"settled to IPv6", vip4, kindTCP, conntrack.TrackChanged, false, ways[1]},
 		{"settled gue", vip4, kindTCP, conntrack.TrackChanged, false, ways[2]},
 		{"settled gue", vip6, kindTCP, conntrack.TrackChanged, false, ways[3]},
+		{"settled l2", vip6, kindTCP, conntrack.TrackChanged, false, ways[4]},
 		{"settled l2", vip4, kindTCP, conntrack.TrackChanged, false, ways[4]},
 		{"open", vip4, kindTCP, conntrack.TrackChanged, true, ways[0]},
 		{"open", vip4, kindUDP, conntrack.TrackChanged, true, ways[0]},
@@ -137,9 +140,6 @@ func family(a netip.AddrPort) string {
 func measure(b *testing.B, m *Meter, bed *bed, t Trial) {
 	var r Result
 	for range b.N {
-		if b.N > 1 {
-			break
-		}
 		var err error
 		r, err = m.Measure(bed.XDP, t)
 		if err != nil {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "maps.h"
+#include "packet.h"
 
 #define ACTION_NONE (-1) /* no verdict: go on */
 
@@ -10,9 +11,6 @@
 /* Of the chain of IPv6 extension headers. */
 #define MAX_EXTENSIONS 8
 #define MAX_EXTENSION_BYTES 512
-
-static __always_inline void *packet_start(struct xdp_md *ctx) { return (void *)(long)ctx->data; }
-static __always_inline void *packet_end(struct xdp_md *ctx) { return (void *)(long)ctx->data_end; }
 
 /* Where the EtherType of the header at offset l3 stands. A pointer of its own: the verifier refuses negative offsets. */
 static __always_inline __be16 *ether_type(void *data, __u32 l3)
@@ -46,6 +44,25 @@ struct extensions {
 	__u8 zero;
 	__u32 fragment_at;
 };
+
+/* Protocols that are no extension headers, as far as they are met. Any other number may stand for a header that comes
+ * before layer 4. */
+static __always_inline int is_upper(__u8 proto)
+{
+	switch (proto) {
+	case PROTO_IPIP:
+	case PROTO_TCP:
+	case PROTO_UDP:
+	case PROTO_IPV6:
+	case PROTO_GRE:
+	case PROTO_ESP:
+	case PROTO_ICMPV6:
+	case PROTO_NONE:
+	case PROTO_SCTP:
+		return 1;
+	}
+	return 0;
+}
 
 /* The chain of extension headers that begins at x->l4 with a header of type x->proto (RFC 8200 section 4; AH: RFC
  * 4302). It ends at the fragment header of a fragment that is not the first. */
@@ -85,6 +102,7 @@ __apart int walk_extensions(struct xdp_md *ctx, struct extensions *x)
 		default:
 			x->proto = proto;
 			x->l4 = at;
+			x->unknown = !is_upper(proto);
 			return 0;
 		}
 		proto = h[0];
@@ -93,8 +111,7 @@ __apart int walk_extensions(struct xdp_md *ctx, struct extensions *x)
 	}
 	x->proto = proto;
 	x->l4 = at;
-	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_ICMPV6)
-		x->unknown = 1;
+	x->unknown = !is_upper(proto);
 	return 0;
 }
 

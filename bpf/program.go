@@ -109,7 +109,7 @@ func Spec(o Options) (*ebpf.CollectionSpec, error) {
 	if o.PinPath != "" {
 		if o.Pinned == nil {
 			for name := range spec.Maps {
-				if name[0] != '.' && name != "texts" {
+				if name[0] != '.' && name != "texts" && name != "nat_scratches" { // these are of one packet
 					o.Pinned = append(o.Pinned, name)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/guideway/guideway/controlplane/health"
@@ -28,20 +29,29 @@ type cluster struct {
 	observer dataplane.ConnectObserver
 	detector *health.Detector // the same, nil without
 	checker  *health.Checker  // nil without active checks
-	stopDNS  func()           // nil without DNS
+	// passes is the detector that hears of passed checks. It goes with the checker, which outlives incarnations.
+	passes  *atomic.Pointer[health.Detector]
+	stopDNS func()    // nil without DNS
+	eds     *edsState // nil without EDS
+	// version is that of the cluster's resource, "" for a static one.
+	version string
 	// known is set once discovery has said something; closed once the cluster has ended.
 	known, closed bool
 
 	hosts  map[hostKey]*host
-	states map[*dataplane.HostState]*host // the same, by their states
+	states map[*dataplane.HostState]*host // the same, by their states; nil until somebody asks
+	order  []*host                        // those of the assignment, in its order
 	// assignment is what discovery found last, addresses resolved.
 	assignment model.Assignment
-	// current is the version in the newest snapshot.
+	// current is the version in the newest snapshot; stale is set when something changed since.
 	current *dataplane.Cluster
+	stale   bool
 	// updated is when the desired state came, changed when current did; disruption is what that moved.
 	updated, changed time.Time
 	disruption       *Disruption
-	tables           *lb.Cache
+	// measured is the balancer that disruption is still to be measured from; nil if it has been.
+	measured dataplane.Balancer
+	tables   *lb.Cache
 }
 
 func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Locality, store *stats.Store) *cluster {
@@ -52,7 +62,6 @@ func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Local
 		stats:       dataplane.NewClusterStats(store, desired.Settings.StatName),
 		live:        &dataplane.ClusterLive{},
 		hosts:       map[hostKey]*host{},
-		states:      map[*dataplane.HostState]*host{},
 		tables:      lb.NewCache(),
 		updated:     time.Now(),
 	}
@@ -67,16 +76,27 @@ func (c *cluster) checksHealth() bool { return len(c.desired.HealthChecks) > 0 }
 // that stay, and reports whether the set of hosts changed.
 func (c *cluster) assign(a model.Assignment) bool {
 	c.assignment = a
-	hosts := make(map[hostKey]*host, len(c.hosts))
+	c.stale = true
+	size := 0
+	for i := range a.Localities {
+		size += len(a.Localities[i].Endpoints)
+	}
+	hosts := make(map[hostKey]*host, size)
+	c.order = make([]*host, 0, size)
 	changed := false
-	c.eachEndpoint(func(key hostKey, l *model.LocalityEndpoints, e *model.Endpoint) {
+	c.eachEndpoint(hosts, func(key hostKey, l *model.LocalityEndpoints, e *model.Endpoint) {
 		h := c.hosts[key]
 		if h == nil {
-			h = &host{key: key, state: &dataplane.HostState{}, checked: c.unchecked(e)}
+			h = &host{key: key, state: &dataplane.HostState{}, checked: c.unchecked(e), changed: true}
 			changed = true
 		}
-		h.endpoint, h.locality, h.priority, h.leaving = *e, l.Locality, l.Priority, false
+		if h.changed || !h.endpoint.Equal(e) || h.locality != l.Locality || h.priority != l.Priority {
+			h.changed = true
+			h.endpoint, h.locality, h.priority = *e, l.Locality, l.Priority
+		}
+		h.leaving = false
 		hosts[key] = h
+		c.order = append(c.order, h)
 	})
 	for key, h := range c.hosts {
 		if hosts[key] != nil {
@@ -91,11 +111,19 @@ func (c *cluster) assign(a model.Assignment) bool {
 		changed = true
 	}
 	c.hosts = hosts
-	c.states = make(map[*dataplane.HostState]*host, len(hosts))
-	for _, h := range hosts {
-		c.states[h.state] = h
-	}
+	c.states = nil
 	return changed
+}
+
+// hostOf finds the host of a state, nil if it is none of the cluster's.
+func (c *cluster) hostOf(state *dataplane.HostState) *host {
+	if c.states == nil {
+		c.states = make(map[*dataplane.HostState]*host, len(c.hosts))
+		for _, h := range c.hosts {
+			c.states[h.state] = h
+		}
+	}
+	return c.states[state]
 }
 
 // ready reports whether the cluster's hosts and their first checks are known.
@@ -119,7 +147,7 @@ func (c *cluster) ready() bool {
 func (c *cluster) inherit(former *cluster) {
 	sameChecks := healthHash(former.desired) == healthHash(c.desired)
 	if sameChecks {
-		c.checker = former.checker
+		c.checker, c.passes = former.checker, former.passes
 	}
 	for key, old := range former.hosts {
 		h := &host{key: key, endpoint: old.endpoint, locality: old.locality, priority: old.priority, state: old.state, drained: old.drained}
@@ -129,8 +157,8 @@ func (c *cluster) inherit(former *cluster) {
 			h.checked = c.unchecked(&h.endpoint)
 		}
 		c.hosts[key] = h
-		c.states[h.state] = h
 	}
+	c.states = nil
 	c.live = former.live
 }
 
@@ -162,20 +190,22 @@ func (c *cluster) lingers(h *host) bool {
 		!h.endpoint.DisableActiveHC && h.checked&dataplane.FailedActiveHC == 0 && h.endpoint.Health&dataplane.FailedEDSHealth == 0
 }
 
-// eachEndpoint walks the assignment in its order and gives each endpoint that counts its key.
-func (c *cluster) eachEndpoint(f func(hostKey, *model.LocalityEndpoints, *model.Endpoint)) {
-	seen := map[hostKey]int{}
+// eachEndpoint walks the assignment in its order and gives each endpoint that counts its key: one that
+// taken, which f fills, does not have.
+func (c *cluster) eachEndpoint(taken map[hostKey]*host, f func(hostKey, *model.LocalityEndpoints, *model.Endpoint)) {
+	copies := map[hostKey]int{}
 	for i := range c.assignment.Localities {
 		l := &c.assignment.Localities[i]
 		for j := range l.Endpoints {
 			e := &l.Endpoints[j]
 			key := hostKey{name: e.Host, address: e.Address}
-			n := seen[key]
-			seen[key] = n + 1
-			if n > 0 && c.desired.Discovery != model.Static {
-				continue // the first counts
+			if taken[key] != nil {
+				if c.desired.Discovery != model.Static {
+					continue // the first counts
+				}
+				copies[key]++
+				key.copy = copies[key]
 			}
-			key.copy = n
 			f(key, l, e)
 		}
 	}
@@ -184,6 +214,10 @@ func (c *cluster) eachEndpoint(f func(hostKey, *model.LocalityEndpoints, *model.
 // build makes the version of the cluster for the next snapshot. It returns the version in force if
 // nothing changed.
 func (c *cluster) build() (*dataplane.Cluster, error) {
+	if !c.stale && c.current != nil {
+		return c.current, nil
+	}
+	c.stale = false
 	in, hosts := c.hostSets()
 	if c.current != nil && c.current.Incarnation == c.incarnation && slices.Equal(c.current.Hosts, hosts) &&
 		c.tables.Same(in) {
@@ -200,12 +234,21 @@ func (c *cluster) build() (*dataplane.Cluster, error) {
 	v.Stats = c.stats
 	v.Live = c.live
 	v.Incarnation = c.incarnation
-	if c.current != nil {
-		c.disruption = disruptionOf(c.current.Balancer, balancer)
+	if c.current != nil && c.measured == nil {
+		c.measured = c.current.Balancer
 	}
 	c.current, c.changed = &v, time.Now()
 	c.countMembers(hosts)
 	return c.current, nil
+}
+
+// measure finds out what the last change moved. It takes about as long as a build, so it waits until the
+// change is in force.
+func (c *cluster) measure() {
+	if c.measured != nil && c.current != nil {
+		c.disruption = disruptionOf(c.measured, c.current.Balancer)
+	}
+	c.measured = nil
 }
 
 // disruptionOf adds up what the tables of all priorities moved; nil without tables.
@@ -287,28 +330,30 @@ func (c *cluster) hostSets() (lb.Input, []*dataplane.Host) {
 			g.Weight = l.Weight // the last one given counts
 		}
 	}
-	placed := make(map[*host]bool, len(c.hosts))
+	var last *lb.Locality
+	var at place
 	put := func(h *host) {
+		if p := (place{h.priority, h.locality}); last == nil || p != at {
+			last, at = add(p), p
+		}
 		v := h.view(c.desired.LB.UseHostname)
-		g := add(place{h.priority, h.locality})
-		g.Hosts = append(g.Hosts, v)
+		last.Hosts = append(last.Hosts, v)
 		flat[h.priority] = append(flat[h.priority], v)
-		placed[h] = true
 	}
-	c.eachEndpoint(func(key hostKey, _ *model.LocalityEndpoints, _ *model.Endpoint) {
-		if h := c.hosts[key]; h != nil && !placed[h] {
+	for _, h := range c.order {
+		put(h)
+	}
+	if len(c.hosts) > len(c.order) {
+		var leaving []*host
+		for _, h := range c.hosts {
+			if h.leaving {
+				leaving = append(leaving, h)
+			}
+		}
+		slices.SortFunc(leaving, func(a, b *host) int { return compareKeys(a.key, b.key) })
+		for _, h := range leaving {
 			put(h)
 		}
-	})
-	var leaving []*host
-	for _, h := range c.hosts {
-		if !placed[h] {
-			leaving = append(leaving, h)
-		}
-	}
-	slices.SortFunc(leaving, func(a, b *host) int { return compareKeys(a.key, b.key) })
-	for _, h := range leaving {
-		put(h)
 	}
 
 	in := lb.Input{

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/guideway/guideway/controlplane/dns"
@@ -10,32 +11,47 @@ import (
 	"github.com/guideway/guideway/dataplane"
 )
 
-// addCluster begins a cluster that was not there.
-func (c *Control) addCluster(ctx context.Context, m *model.Cluster) {
+// addCluster begins a cluster that was not there. It warms until its hosts are known.
+func (c *Control) addCluster(ctx context.Context, m *model.Cluster) *cluster {
 	cl := c.open(m)
-	c.clusters[m.Settings.Name] = cl
+	c.warming[m.Settings.Name] = cl
 	c.begin(ctx, cl)
+	return cl
 }
 
 // modifyCluster takes new desired state for a cluster. If only its endpoints changed it stays the same
 // cluster, else a new incarnation warms beside it and takes its place once its hosts are known. Health of
 // hosts is kept where the checks are the same.
-func (c *Control) modifyCluster(ctx context.Context, m *model.Cluster) {
+func (c *Control) modifyCluster(ctx context.Context, m *model.Cluster) *cluster {
 	name := m.Settings.Name
 	newest := c.newest(name)
-	if newest.desired.SettingsHash == m.SettingsHash && m.Discovery == model.Static {
+	if newest.desired.SettingsHash == m.SettingsHash && newest.desired.Settings.AddedViaAPI == m.Settings.AddedViaAPI && m.Discovery == model.Static {
 		newest.desired, newest.updated = m, time.Now()
 		c.discovered(newest, m.Assignment)
-		return
+		return newest
 	}
-	if w := c.warming[name]; w != nil {
-		c.discard(w)
-	}
-	old := c.clusters[name]
+	former, old := c.warming[name], c.clusters[name]
 	next := c.open(m)
-	next.inherit(old)
-	c.warming[name] = next
+	if old != nil {
+		next.inherit(old)
+	}
+	next.cacheEDS(former, old)
+	if former == nil {
+		c.warming[name] = next
+		c.begin(ctx, next)
+		return next
+	}
+	if old != nil && old.desired.ContentHash == m.ContentHash {
+		// Back to what is in force: there is nothing to warm for.
+		c.close(next)
+		c.discard(former)
+		return old
+	}
+	// The new subscription begins before the old one ends, so that endpoints stay subscribed.
 	c.begin(ctx, next)
+	c.discard(former)
+	c.warming[name] = next
+	return next
 }
 
 // removeCluster ends a cluster; connections to its hosts live on.
@@ -44,6 +60,9 @@ func (c *Control) removeCluster(name string) {
 		c.discard(w)
 	}
 	cl := c.clusters[name]
+	if cl == nil {
+		return // it never was in force
+	}
 	for _, h := range cl.hosts {
 		h.state.Removed.Store(true)
 	}
@@ -79,6 +98,8 @@ func (c *Control) begin(ctx context.Context, cl *cluster) {
 		c.discovered(cl, cl.desired.Assignment)
 	case model.StrictDNS, model.LogicalDNS:
 		c.beginDNS(ctx, cl)
+	case model.EDS:
+		c.beginEDS(cl)
 	}
 }
 
@@ -89,6 +110,12 @@ func (c *Control) discovered(cl *cluster, a model.Assignment) {
 	}
 	cl.known = true
 	c.watchHosts(cl)
+	c.touch(cl)
+}
+
+// touch has the cluster built anew for the next snapshot.
+func (c *Control) touch(cl *cluster) {
+	cl.stale = true
 	c.dirty = true
 }
 
@@ -124,6 +151,8 @@ func (c *Control) beginDNS(ctx context.Context, cl *cluster) {
 
 func (c *Control) beginChecks(cl *cluster) {
 	name := cl.desired.Settings.Name
+	passes := &atomic.Pointer[health.Detector]{}
+	passes.Store(cl.detector)
 	checker, err := health.New(health.Config{
 		Cluster:         name,
 		Check:           cl.desired.HealthChecks[0],
@@ -140,8 +169,8 @@ func (c *Control) beginChecks(cl *cluster) {
 			c.post(func() { c.checked(name, t.State, flags) })
 		},
 		OnPass: func(t *health.Target) {
-			if cl.detector != nil {
-				cl.detector.ActiveCheckPassed(t)
+			if d := passes.Load(); d != nil {
+				d.ActiveCheckPassed(t)
 			}
 		},
 	})
@@ -150,7 +179,7 @@ func (c *Control) beginChecks(cl *cluster) {
 		c.Log.For("hc").Error("no health checks", "cluster", name, "reason", err)
 		return
 	}
-	cl.checker = checker
+	cl.checker, cl.passes = checker, passes
 	go func() {
 		<-checker.FirstRoundDone()
 		c.post(func() { c.dirty = true })
@@ -163,19 +192,19 @@ func (c *Control) checked(name string, state *dataplane.HostState, flags datapla
 		if cl == nil {
 			continue
 		}
-		h := cl.states[state]
+		h := cl.hostOf(state)
 		if h == nil {
 			continue
 		}
 		h.checked = flags
 		if h.leaving && flags&dataplane.FailedActiveHC != 0 {
 			delete(cl.hosts, h.key)
-			delete(cl.states, state)
+			cl.states = nil
 			h.state.Removed.Store(true)
 			cl.stats.MembershipChange.Inc()
 			c.watchHosts(cl)
 		}
-		c.dirty = true
+		c.touch(cl)
 	}
 }
 
@@ -187,9 +216,9 @@ func (c *Control) beginOutlier(cl *cluster) {
 		EventLog: c.eventLog(c.config.OutlierEventLogPath),
 		OnChange: func(t *health.Target, flags dataplane.Health) {
 			c.post(func() {
-				if h := cl.states[t.State]; h != nil && !cl.closed {
+				if h := cl.hostOf(t.State); h != nil && !cl.closed {
 					h.ejected = flags
-					c.dirty = true
+					c.touch(cl)
 				}
 			})
 		},
@@ -204,14 +233,18 @@ func (c *Control) promote() bool {
 		if !w.ready() {
 			continue
 		}
-		old := c.clusters[name]
-		if old.checker == w.checker {
-			old.checker = nil
-		}
-		c.close(old)
-		for key, h := range old.hosts {
-			if now := w.hosts[key]; now == nil || now.state != h.state {
-				h.state.Removed.Store(true)
+		if old := c.clusters[name]; old != nil {
+			if old.checker == w.checker {
+				old.checker = nil
+			}
+			if w.passes != nil {
+				w.passes.Store(w.detector)
+			}
+			c.close(old)
+			for key, h := range old.hosts {
+				if now := w.hosts[key]; now == nil || now.state != h.state {
+					h.state.Removed.Store(true)
+				}
 			}
 		}
 		delete(c.warming, name)
@@ -224,7 +257,7 @@ func (c *Control) promote() bool {
 // discard ends a warming cluster that never came into force.
 func (c *Control) discard(w *cluster) {
 	name := w.desired.Settings.Name
-	if c.clusters[name].checker == w.checker {
+	if old := c.clusters[name]; old != nil && old.checker == w.checker {
 		w.checker = nil
 	}
 	c.close(w)
@@ -237,6 +270,7 @@ func (c *Control) close(cl *cluster) {
 	if cl.stopDNS != nil {
 		cl.stopDNS()
 	}
+	cl.eds.close()
 	if cl.checker != nil {
 		cl.checker.Stop()
 	}
@@ -254,16 +288,6 @@ func (c *Control) stopClusters() {
 	for _, cl := range c.clusters {
 		c.close(cl)
 	}
-}
-
-// clustersReady reports whether every cluster has its first hosts and their first checks.
-func (c *Control) clustersReady() bool {
-	for _, cl := range c.clusters {
-		if !cl.ready() {
-			return false
-		}
-	}
-	return true
 }
 
 func proxyVersion(m *model.Cluster) int {

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"github.com/guideway/guideway/controlplane/health"
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
+	"github.com/guideway/guideway/controlplane/xds"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/accesslog"
 	"github.com/guideway/guideway/dataplane/stats"
@@ -29,6 +29,8 @@ type Options struct {
 	DrainTime time.Duration
 	// Workers of the data plane, for its gauge.
 	Workers int
+	// Dynamic is about resources that come by xDS.
+	Dynamic DynamicOptions
 }
 
 // Control is the control loop of one process. Its methods are safe for concurrent use once Run has
@@ -48,18 +50,33 @@ type Control struct {
 	listeners       []*model.Listener
 	runtime         map[string]string // merged
 	overrides       map[string]string // the admin layer's; replaced, never changed
-	listenerUpdated map[string]time.Time
+	listenerChanges map[string]listenerChange
 	incarnation     uint64
 	generation      uint64
 	dirty           bool
 	starting        bool
+	stage           stage
+	failure         error // why the start failed
 	counters        counters
+	ctx             context.Context
+
+	// What comes by xDS; see dynamic.go.
+	sources                         *xds.Client
+	sourcesKey                      string
+	clustersAnswered                bool
+	listenersAnswered               bool
+	clusterVersion, listenerVersion string
+	refused                         refused
+	failed                          []dataplane.ListenerFailure // of the last apply, by LDS
+	warned                          map[string]bool
+	http                            map[string]*httpServer
+	restored                        restored
+	unsaved                         bool // what has come is to be stored
+	unseen                          bool // it is to be published
+	saver                           *xds.Store
 
 	state atomic.Pointer[State]
 }
-
-// ErrStart wraps the reason why a static configuration could not be put in force at the start.
-var ErrStart = errors.New("cannot start")
 
 // New returns a control loop for the options. It does nothing until Run.
 func New(o Options) *Control {
@@ -72,8 +89,11 @@ func New(o Options) *Control {
 		warming:         map[string]*cluster{},
 		probes:          health.NewPool(0),
 		eventLogs:       map[string]*os.File{},
-		listenerUpdated: map[string]time.Time{},
+		listenerChanges: map[string]listenerChange{},
 		starting:        true,
+		refused:         refused{clusters: map[string]*lastTry{}, listeners: map[string]*lastTry{}},
+		warned:          map[string]bool{},
+		http:            map[string]*httpServer{},
 	}
 	c.counters.bind(o.Stats)
 	c.state.Store(&State{Phase: PreInitializing, Started: time.Now(), Config: o.Config, Node: o.Config.Node})
@@ -83,11 +103,20 @@ func New(o Options) *Control {
 // Run serves until ctx ends. It returns an error only if the start fails: a static listener that cannot
 // be bound, an access log that cannot be opened.
 func (c *Control) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.ctx = ctx
 	defer close(c.ended)
 	defer c.stopClusters()
+	defer c.endAllHTTP()
+	if err := c.restore(); err != nil {
+		c.Log.For("config").Warn("the stored state is not used", "reason", err)
+	}
+	defer c.endSaving()
 	if err := c.load(ctx, c.Config); err != nil {
 		return err
 	}
+	defer func() { c.sources.Close() }() // the last one: a reload may have made others
 	server := newServerStats(c.Stats, c.Workers)
 	flush := time.NewTicker(flushInterval(c.Config))
 	defer flush.Stop()
@@ -95,6 +124,9 @@ func (c *Control) Run(ctx context.Context) error {
 		if err := c.settle(ctx); err != nil {
 			return err
 		}
+		c.sources.Hold(xds.Clusters, !c.starting && len(c.warming) > 0)
+		c.sources.Flush()
+		c.save()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -146,32 +178,22 @@ func (c *Control) do(f func()) bool {
 
 // settle puts in force what has changed, and takes the next steps of the start.
 func (c *Control) settle(ctx context.Context) error {
-	if c.starting {
-		if !c.clustersReady() {
-			c.publish()
-			return nil
-		}
-		c.phase(Initializing)
-		c.dirty = true
-	}
 	if c.promote() {
 		c.dirty = true
 	}
-	if !c.dirty {
-		return nil
+	if c.starting && c.failure == nil && c.advance() && c.starting {
+		c.failure = c.goLive(ctx)
 	}
-	c.dirty = false
-	err := c.apply(ctx)
-	if c.starting {
-		if err != nil {
-			return err
-		}
-		c.starting = false
-		c.phase(Live)
-		close(c.live)
-		c.counters.workersStarted.Set(1)
-		c.counters.initTime.Record(float64(time.Since(c.state.Load().Started).Milliseconds()))
-		c.Log.For("main").Info("starting main dispatch loop")
+	switch {
+	case c.failure != nil:
+		return c.failure
+	case c.starting:
+		c.publish()
+	case c.dirty:
+		c.dirty = false
+		_ = c.apply(ctx) // reports what fails
+	case c.unseen:
+		c.publish()
 	}
 	return nil
 }
@@ -210,6 +232,7 @@ func (c *Control) apply(ctx context.Context) error {
 	}
 	began := time.Now()
 	err := c.Dataplane.Apply(ctx, snapshot)
+	c.failed, err = c.splitFailures(err)
 	if err != nil {
 		if c.starting {
 			return err
@@ -219,6 +242,9 @@ func (c *Control) apply(ctx context.Context) error {
 	}
 	c.generation = snapshot.Generation
 	c.counters.applied(began)
+	for _, cl := range c.clusters {
+		cl.measure()
+	}
 	c.publish()
 	return nil
 }

@@ -19,6 +19,9 @@ type counters struct {
 	listenersActive, workersStarted                  *stats.Gauge
 	live, state                                      *stats.Gauge
 	initTime                                         *stats.Histogram
+	listenersDraining, chainsDraining                *stats.Gauge
+	cds, lds                                         *stats.Scope
+	cdsReload, dynamicUnknown                        *stats.Counter
 	runtimeKeys, runtimeLayers                       *stats.Gauge
 	runtimeLoads                                     *stats.Counter
 	unknownFields                                    *stats.Counter
@@ -42,15 +45,17 @@ func (k *counters) bind(s *stats.Store) {
 	k.listenerInPlaceUpdated = lm.Counter("listener_in_place_updated")
 	lm.Counter("listener_stopped") // counted by the data plane
 	k.listenersActive, k.workersStarted = lm.Gauge("total_listeners_active"), lm.Gauge("workers_started")
-	for _, name := range []string{"total_listeners_warming", "total_listeners_draining", "total_filter_chains_draining", "workers_pinned"} {
+	k.listenersDraining, k.chainsDraining = lm.Gauge("total_listeners_draining"), lm.Gauge("total_filter_chains_draining")
+	for _, name := range []string{"total_listeners_warming", "workers_pinned"} {
 		lm.Gauge(name)
 	}
+	k.cds, k.lds = s.Scope("cluster_manager.cds."), s.Scope("listener_manager.lds.")
 
 	server := s.Scope("server.")
 	k.live, k.state = server.Gauge("live"), server.Gauge("state")
 	k.state.Set(int64(PreInitializing))
 	k.initTime = server.Histogram("initialization_time_ms")
-	k.unknownFields = server.Counter("static_unknown_fields")
+	k.unknownFields, k.dynamicUnknown = server.Counter("static_unknown_fields"), server.Counter("dynamic_unknown_fields")
 
 	runtime := s.Scope("runtime.")
 	k.runtimeKeys, k.runtimeLayers = runtime.Gauge("num_keys"), runtime.Gauge("num_layers")
@@ -81,15 +86,9 @@ func (k *counters) phase(p Phase) {
 }
 
 func (k *counters) publish(c *Control) {
-	active := 0
-	for _, cl := range c.clusters {
-		if cl.current != nil {
-			active++
-		}
-	}
-	k.activeClusters.Set(int64(active))
-	k.warmingClusters.Set(int64(len(c.clusters) - active))
-	k.listenersActive.Set(int64(len(c.listeners)))
+	k.activeClusters.Set(int64(len(c.clusters)))
+	k.warmingClusters.Set(int64(len(c.warming)))
+	k.listenersActive.Set(int64(len(c.listeners) + len(c.http)))
 	k.generation.Set(int64(c.generation))
 }
 

@@ -30,6 +30,8 @@ type host struct {
 	leaving bool
 
 	state *dataplane.HostState
+	// changed is set when endpoint, locality or priority did since current was made.
+	changed bool
 	// current is the Host of the newest snapshot, reused while nothing of it changed.
 	current *dataplane.Host
 }
@@ -44,6 +46,11 @@ func (h *host) health() dataplane.Health {
 
 // view returns the host for the next snapshot.
 func (h *host) view(useHostname bool) *dataplane.Host {
+	health := h.health()
+	if h.current != nil && !h.changed && h.current.Health == health {
+		return h.current
+	}
+	h.changed = false
 	e := &h.endpoint
 	v := dataplane.Host{
 		Address:             e.Address,
@@ -55,7 +62,7 @@ func (h *host) view(useHostname bool) *dataplane.Host {
 		Priority:            h.priority,
 		Canary:              e.Canary,
 		Forwarding:          e.Forwarding,
-		Health:              h.health(),
+		Health:              health,
 		State:               h.state,
 	}
 	h.state.CurrentHealth.Store(uint32(v.Health))

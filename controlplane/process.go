@@ -69,6 +69,7 @@ func (p *Process) Clusters() []admin.Cluster {
 			Discovery:              c.Desired.Discovery.String(),
 			Outlier:                c.Desired.Outlier != nil,
 			OverprovisioningFactor: c.Assignment.OverprovisioningFactor,
+			EDSVersion:             c.EndpointsVersion,
 			Changed:                c.Changed,
 			LocalityWeight:         map[admin.LocalityKey]uint32{},
 		}
@@ -86,7 +87,13 @@ func (p *Process) Clusters() []admin.Cluster {
 }
 
 // Listeners implements admin.State.
-func (p *Process) Listeners() []dataplane.ListenerStatus { return p.Dataplane.Listening() }
+func (p *Process) Listeners() []dataplane.ListenerStatus {
+	list := p.Dataplane.Listening()
+	for _, h := range p.State().HTTP {
+		list = append(list, h.Status)
+	}
+	return list
+}
 
 // Runtime implements admin.State.
 func (p *Process) Runtime() admin.Runtime {

@@ -27,12 +27,15 @@ func (c Change) Empty() bool {
 // connections, health and counters. It returns what changed once that is in force.
 func (c *Control) Reload(ctx context.Context, config *model.Config) (Change, error) {
 	var change Change
-	err := fmt.Errorf("reload: the process is shutting down")
+	err := fmt.Errorf("reload: %w", errEnding)
+	select {
+	case <-c.live: // a change during the start waits for its end
+	case <-c.ended:
+		return change, err
+	case <-ctx.Done():
+		return change, ctx.Err()
+	}
 	c.do(func() {
-		if c.starting {
-			err = fmt.Errorf("reload: still starting; the change will be read again")
-			return
-		}
 		change, err = c.difference(ctx, config)
 		if err == nil && c.promote() {
 			c.dirty = true
@@ -55,7 +58,8 @@ func (c *Control) Reload(ctx context.Context, config *model.Config) (Change, err
 
 // load takes the first configuration.
 func (c *Control) load(ctx context.Context, config *model.Config) error {
-	c.config = &model.Config{}
+	c.config = config
+	c.openSources()
 	_, err := c.difference(ctx, config)
 	return err
 }
@@ -67,6 +71,9 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 		return change, err
 	}
 	c.config = config
+	if !c.starting {
+		c.reopenSources()
+	}
 	c.counters.unknownFields.Add(uint64(config.UnknownFields))
 	c.runtime = mergeRuntime(c.layers()) // before clusters are opened with it
 
@@ -79,14 +86,14 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 			change.ClustersAdded = append(change.ClustersAdded, name)
 			c.addCluster(ctx, m)
 			c.counters.clusterAdded.Inc()
-		case old.desired.ContentHash == m.ContentHash: // equal: it stays as it is
+		case old.desired.ContentHash == m.ContentHash && !old.desired.Settings.AddedViaAPI: // equal: it stays as it is
 		default:
 			change.ClustersModified = append(change.ClustersModified, name)
 			c.modifyCluster(ctx, m)
 			c.counters.clusterModified.Inc()
 		}
 	}
-	for _, name := range sortedNames(c.clusters) {
+	for _, name := range c.staticNames() {
 		if wanted[name] == nil {
 			change.ClustersRemoved = append(change.ClustersRemoved, name)
 			c.removeCluster(name)
@@ -94,6 +101,11 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 		}
 	}
 	c.listenerDifference(config.Listeners, &change)
+	if !c.starting {
+		if err := c.staticHTTP(); err != nil {
+			c.Log.For("config").Error("not all of the change is in force", "reason", err)
+		}
+	}
 	c.takeRuntime()
 	if !change.Empty() {
 		c.dirty = true
@@ -104,51 +116,66 @@ func (c *Control) difference(ctx context.Context, config *model.Config) (Change,
 	return change, nil
 }
 
-func (c *Control) listenerDifference(wanted []*model.Listener, change *Change) {
-	old := map[string]*model.Listener{}
-	for _, l := range c.listeners {
-		old[l.Name] = l
+// staticNames lists the clusters that came with the configuration file.
+func (c *Control) staticNames() []string {
+	names := map[string]bool{}
+	for _, clusters := range []map[string]*cluster{c.clusters, c.warming} {
+		for name, cl := range clusters {
+			if !cl.desired.Settings.AddedViaAPI {
+				names[name] = true
+			}
+		}
 	}
+	return sortedNames(names)
+}
+
+// listenerDifference takes the listeners of the configuration file; those that came by LDS stay, unless
+// one of the file has their name.
+func (c *Control) listenerDifference(wanted []*model.Listener, change *Change) {
+	before := c.listeners
+	old := byName(before)
 	listeners := make([]*model.Listener, 0, len(wanted))
+	static := map[string]bool{}
 	for _, l := range wanted {
-		before := old[l.Name]
-		delete(old, l.Name)
-		switch {
-		case before == nil:
+		static[l.Name] = true
+		switch was := old[l.Name]; {
+		case was == nil:
 			change.ListenersAdded = append(change.ListenersAdded, l.Name)
-			c.counters.listenerAdded.Inc()
-			c.counters.listenerCreateSuccess.Inc()
-		case before.Hash == l.Hash:
-			l = before // the same pointer: nothing changed for the data plane
-		case before.SocketHash == l.SocketHash:
-			change.ListenersModified = append(change.ListenersModified, l.Name)
-			c.counters.listenerModified.Inc()
-			c.counters.listenerInPlaceUpdated.Inc()
+		case was.Hash == l.Hash && !was.AddedViaAPI:
+			l = was // the same pointer: nothing changed for the data plane
 		default:
 			change.ListenersModified = append(change.ListenersModified, l.Name)
-			c.counters.listenerModified.Inc()
-			c.counters.listenerCreateSuccess.Inc()
-		}
-		if l != before {
-			c.listenerUpdated[l.Name] = time.Now()
 		}
 		listeners = append(listeners, l)
 	}
-	for _, name := range slices.Sorted(maps.Keys(old)) {
-		change.ListenersRemoved = append(change.ListenersRemoved, name)
-		delete(c.listenerUpdated, name)
-		c.counters.listenerRemoved.Inc()
+	for _, l := range before {
+		switch {
+		case static[l.Name]:
+		case l.AddedViaAPI:
+			listeners = append(listeners, l)
+		default:
+			change.ListenersRemoved = append(change.ListenersRemoved, l.Name)
+		}
 	}
+	slices.Sort(change.ListenersRemoved)
 	c.listeners = listeners
+	c.countListeners(before, listeners, "")
 }
 
 // openLogs opens the access logs of a configuration. Files that are open already are shared.
 func (c *Control) openLogs(config *model.Config) error {
 	for _, l := range config.Listeners {
-		for _, log := range listenerLogs(l) {
-			if err := log.Open(c.Files); err != nil {
-				return fmt.Errorf("listener %q: %w", l.Name, err)
-			}
+		if err := c.openListenerLogs(l); err != nil {
+			return fmt.Errorf("listener %q: %w", l.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Control) openListenerLogs(l *model.Listener) error {
+	for _, log := range listenerLogs(l) {
+		if err := log.Open(c.Files); err != nil {
+			return err
 		}
 	}
 	return nil

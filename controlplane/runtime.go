@@ -61,18 +61,29 @@ func (c *Control) takeRuntime() {
 	c.counters.runtime(len(c.config.Runtime), len(c.runtime))
 	for _, clusters := range []map[string]*cluster{c.clusters, c.warming} {
 		for _, cl := range clusters {
-			cl.panicAt = panicThreshold(cl.desired, c.runtime)
+			if at := panicThreshold(cl.desired, c.runtime); at != cl.panicAt {
+				cl.panicAt = at
+				c.touch(cl)
+			}
 		}
 	}
 	for i, l := range c.listeners {
-		limit := connectionLimit(l.Name, c.runtime)
-		if (limit == nil) == (l.ConnectionLimit == nil) && (limit == nil || *limit == *l.ConnectionLimit) {
-			continue
+		if now := c.limited(l); now != l {
+			c.listeners[i] = now
+			c.dirty = true
 		}
-		changed := *l.Listener
-		changed.ConnectionLimit = limit
-		c.listeners[i] = &model.Listener{Listener: &changed, Source: l.Source}
 	}
+}
+
+// limited is the listener with the limit of its runtime key.
+func (c *Control) limited(l *model.Listener) *model.Listener {
+	limit := connectionLimit(l.Name, c.runtime)
+	if (limit == nil) == (l.ConnectionLimit == nil) && (limit == nil || *limit == *l.ConnectionLimit) {
+		return l
+	}
+	changed := *l.Listener
+	changed.ConnectionLimit = limit
+	return &model.Listener{Listener: &changed, Source: l.Source}
 }
 
 // connectionLimit is a listener's limit by its runtime key, nil for none.

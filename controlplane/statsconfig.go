@@ -41,21 +41,6 @@ func StatsConfig(m model.StatsConfig, fixed []string) (stats.Config, error) {
 	return c, nil
 }
 
-// CanServe refuses what validates but cannot be served by this version.
-func CanServe(config *model.Config) error {
-	const how = "this version takes listeners, clusters and endpoints from the bootstrap file alone: put them in static_resources, or wait for xDS"
-	d := config.Dynamic
-	if d.LDS != nil || d.CDS != nil || d.ADS != nil {
-		return fmt.Errorf("dynamic_resources are valid and cannot be served yet: %s", how)
-	}
-	for _, c := range config.Clusters {
-		if c.Discovery == model.EDS {
-			return fmt.Errorf("cluster %q of type EDS is valid and cannot be served yet: %s", c.Settings.Name, how)
-		}
-	}
-	return nil
-}
-
 // serverStats are the stats of the process as a whole, brought up to date at each flush.
 type serverStats struct {
 	store                           *stats.Store
@@ -70,7 +55,7 @@ func newServerStats(store *stats.Store, workers int) *serverStats {
 		s.Gauge(name)
 	}
 	s.Gauge("days_until_first_cert_expiring").Set(1<<32 - 1) // no certificate: as Envoy's
-	for _, name := range []string{"dynamic_unknown_fields", "debug_assertion_failures", "envoy_bug_failures", "envoy_notifications", "dropped_stat_flushes", "wip_protos"} {
+	for _, name := range []string{"debug_assertion_failures", "envoy_bug_failures", "envoy_notifications", "dropped_stat_flushes", "wip_protos"} {
 		s.Counter(name)
 	}
 	return &serverStats{

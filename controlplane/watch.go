@@ -3,24 +3,75 @@ package controlplane
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
-// quietTime is how long a file must stay as it is before it is read: programs write in pieces.
-const quietTime = 100 * time.Millisecond
+const (
+	// quietTime is how long a file must stay as it is before it is read: programs write in pieces.
+	quietTime = 100 * time.Millisecond
+	// lookTime is how often a file is looked at although no event told of it: a link may lead out of the
+	// directory, the directory may be replaced, and network file systems and bind mounts tell nothing.
+	lookTime = time.Second
+)
+
+// stamp tells one state of a file from another without reading it.
+type stamp struct {
+	device, inode       uint64
+	size                int64
+	modified, attribute syscall.Timespec
+}
+
+// stampOf returns the stamp of the regular file that path leads to; if there is none, the zero stamp.
+func stampOf(path string) stamp {
+	var s syscall.Stat_t
+	if err := syscall.Stat(path, &s); err != nil || s.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		return stamp{}
+	}
+	return stamp{uint64(s.Dev), s.Ino, s.Size, s.Mtim, s.Ctim}
+}
+
+// watched is a file that is looked at from time to time.
+type watched struct {
+	path      string
+	read, now stamp // as of the last reading, and of the last look
+	content   [sha256.Size]byte
+}
+
+// look reports whether the content has become another and has stayed so for a moment, and when to look again.
+func (w *watched) look() (changed bool, again time.Duration) {
+	before := w.now
+	w.now = stampOf(w.path)
+	switch w.now {
+	case w.read, stamp{}: // a file that disappears is no change
+		return false, lookTime
+	case before:
+	default:
+		return false, quietTime
+	}
+	content, err := contentOf(w.path)
+	if err != nil {
+		return false, lookTime
+	}
+	w.read = w.now
+	changed = content != w.content
+	w.content = content
+	return changed, lookTime
+}
 
 // Watch calls changed, on a goroutine of its own, each time the content of the file at path has become
 // another and stays so for a moment: renamed into place, written in place, or reached through a link that
 // points elsewhere now (as Kubernetes mounts). A file that disappears is no change. It returns once it
 // watches; watching ends with ctx.
 func Watch(ctx context.Context, path string, changed func()) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("watching %s: it is no regular file, and can be read only once", path)
+	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watching %s: %w", path, err)
@@ -30,12 +81,21 @@ func Watch(ctx context.Context, path string, changed func()) error {
 		w.Close()
 		return fmt.Errorf("watching %s: %w", path, err)
 	}
-	last, _ := contentOf(path)
+	known := stampOf(path)
+	file := &watched{path: path, read: known, now: known}
+	if known != (stamp{}) {
+		file.content, _ = contentOf(path)
+	}
 	go func() {
 		defer w.Close()
-		quiet := time.NewTimer(0)
-		if !quiet.Stop() {
-			<-quiet.C
+		// A look that is due is never put off: other files in the directory may change all the time.
+		timer := time.NewTimer(0)
+		var due time.Time
+		soon := func() {
+			if t := time.Now().Add(quietTime); t.Before(due) {
+				due = t
+				timer.Reset(quietTime)
+			}
 		}
 		for {
 			select {
@@ -45,17 +105,16 @@ func Watch(ctx context.Context, path string, changed func()) error {
 				if !ok {
 					return
 				}
-				quiet.Reset(quietTime)
-			case <-w.Errors:
-				// Events were lost: look.
-				quiet.Reset(quietTime)
-			case <-quiet.C:
-				now, err := contentOf(path)
-				if err != nil || now == last {
-					continue
+				soon()
+			case <-w.Errors: // events were lost
+				soon()
+			case <-timer.C:
+				yes, again := file.look()
+				due = time.Now().Add(again)
+				timer.Reset(again)
+				if yes {
+					changed()
 				}
-				last = now
-				changed()
 			}
 		}
 	}()
@@ -65,8 +124,8 @@ func Watch(ctx context.Context, path string, changed func()) error {
 // contentOf returns the digest of a file's content.
 func contentOf(path string) ([sha256.Size]byte, error) {
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return [sha256.Size]byte{}, err
 	}
-	return sha256.Sum256(b), err
+	return sha256.Sum256(b), nil
 }

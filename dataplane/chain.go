@@ -11,7 +11,7 @@ import (
 type ChainMatch struct {
 	DestinationPort uint16 // 0 means any
 	PrefixRanges    []netip.Prefix
-	// ServerNames are exact names, or "*.example.com" for any depth below a domain.
+	// ServerNames are exact names, or "*.example.com" for any depth below a domain; in lower case.
 	ServerNames          []string
 	TransportProtocol    string
 	ApplicationProtocols []string

@@ -39,6 +39,7 @@ type ClusterStats struct {
 	UpstreamRqPendingTotal        *stats.Counter `stat:"upstream_rq_pending_total"`
 	UpstreamRqPendingOverflow     *stats.Counter `stat:"upstream_rq_pending_overflow"`
 	UpstreamRqPendingFailureEject *stats.Counter `stat:"upstream_rq_pending_failure_eject"`
+	UpstreamRqCancelled           *stats.Counter `stat:"upstream_rq_cancelled"`
 	UpstreamRqPendingActive       *stats.Gauge   `stat:"upstream_rq_pending_active"`
 
 	FlowControlPaused   *stats.Counter `stat:"upstream_flow_control_paused_reading_total"`

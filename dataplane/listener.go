@@ -105,7 +105,8 @@ type FilterChain struct {
 	Match ChainMatch
 	// Filters run in order before Proxy.
 	Filters []NetworkFilter
-	// Proxy is nil for a chain without filters: its connections stay open and are never read.
+	// Proxy is nil for a chain without filters: its connections are closed at once, and counted as
+	// missing a network filter (as Envoy 1.40 does).
 	Proxy *TCPProxy
 	// Hash of the chain's configuration: equal chains keep their connections over updates.
 	Hash uint64

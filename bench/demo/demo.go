@@ -30,7 +30,8 @@ type Options struct {
 	Once bool
 	// Dir gets the configuration file; "" is a temporary directory, removed at the end.
 	Dir string
-	// Admin is the balancer's admin address; a port of 0 is any free one.
+	// Admin is the balancer's admin address; a port of 0 is any free one. The zero value is 127.0.0.1:9901,
+	// or any free port if that is taken.
 	Admin netip.AddrPort
 	Out   io.Writer
 }
@@ -81,9 +82,9 @@ func (d *demo) play(ctx context.Context) (Result, error) {
 	}
 	d.say("Three backends, and a balancer in front of them (its configuration: %s):", d.config)
 	for i, a := range d.addrs {
-		d.say("  backend %s   %v", d.names[i], a)
+		d.say("  backend %-5s  %v", d.names[i], a)
 	}
-	d.say("  balancer    TCP %v, UDP %v\n", d.tcp, d.udp)
+	d.say("  balancer       TCP %v, UDP %v\n", d.tcp, d.udp)
 
 	tcp, err := openMany("tcp", d.tcp, d.Flows)
 	if err != nil {
@@ -159,7 +160,7 @@ func (d *demo) start(ctx context.Context) error {
 	if d.udp, err = freePort("udp", netip.AddrPortFrom(loopback, 0)); err != nil {
 		return err
 	}
-	if d.admin, err = freePort("tcp", d.Admin); err != nil {
+	if d.admin, err = adminPort(d.Admin); err != nil {
 		return fmt.Errorf("the admin address: %w (choose another with --admin)", err)
 	}
 	if err := d.write(-1); err != nil {
@@ -266,6 +267,18 @@ func (d *demo) stop() {
 	for _, b := range slices.Backward(d.backends) {
 		b.Close()
 	}
+}
+
+// adminPort returns a free admin address: the one asked for, or Envoy's usual one if it is free.
+func adminPort(asked netip.AddrPort) (netip.AddrPort, error) {
+	if asked.IsValid() {
+		return freePort("tcp", asked)
+	}
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if usual, err := freePort("tcp", netip.AddrPortFrom(loopback, 9901)); err == nil {
+		return usual, nil
+	}
+	return freePort("tcp", netip.AddrPortFrom(loopback, 0))
 }
 
 // freePort returns at itself if its port is given and free, else the address with a free port.

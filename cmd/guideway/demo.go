@@ -24,8 +24,10 @@ it, drain one backend, and show what moved. Then it serves on until Ctrl-C. Need
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if o.Admin, err = netip.ParseAddrPort(admin); err != nil {
-				return fmt.Errorf("--admin %q is no address: write 127.0.0.1:9901", admin)
+			if admin != "" {
+				if o.Admin, err = netip.ParseAddrPort(admin); err != nil {
+					return fmt.Errorf("--admin %q is no address: write 127.0.0.1:9901", admin)
+				}
 			}
 			if o.Flows < 1 || o.Flows > 2000 {
 				return fmt.Errorf("--flows %d: use 1 to 2000", o.Flows)
@@ -42,7 +44,7 @@ it, drain one backend, and show what moved. Then it serves on until Ctrl-C. Need
 	}
 	cmd.Flags().IntVar(&o.Flows, "flows", 300, "`number` of TCP connections, and of UDP flows")
 	cmd.Flags().BoolVar(&o.Once, "once", false, "end after the drain")
-	cmd.Flags().StringVar(&admin, "admin", "127.0.0.1:0", "admin `address:port` of the balancer; port 0 is any")
+	cmd.Flags().StringVar(&admin, "admin", "", "admin `address:port` of the balancer; port 0 is any (default: 127.0.0.1:9901 if it is free)")
 	cmd.Flags().StringVar(&o.Dir, "dir", "", "`directory` for the configuration and log (default: a temporary one)")
 	return cmd
 }

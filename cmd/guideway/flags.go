@@ -78,6 +78,7 @@ type serveFlags struct {
 
 	reloadOnHUP bool
 	noWatch     bool
+	stateDir    string
 	drainOnTerm bool
 
 	requireNative bool
@@ -101,6 +102,7 @@ func (f *serveFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.adminAddressPath, "admin-address-path", "", "`file` to write the admin address to")
 	s.BoolVar(&f.reloadOnHUP, "reload-on-hup", false, "read the configuration again on SIGHUP (Envoy ignores the signal)")
 	s.BoolVar(&f.noWatch, "no-watch", false, "do not watch the configuration file for changes")
+	s.StringVar(&f.stateDir, "state-dir", "", "`directory` that keeps the last good state from a management server, to start with while it cannot be reached")
 	s.BoolVar(&f.drainOnTerm, "drain-on-term", false, "on SIGTERM drain listeners for --drain-time-s before the end")
 
 	s.BoolVar(&f.requireNative, "require-native", false, "refuse to run if XDP cannot run in the driver")

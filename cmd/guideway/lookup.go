@@ -27,7 +27,7 @@ func newLookup() *cobra.Command {
 Hosts count as healthy as the configuration says. Where chance decides (no hash, weighted clusters), it
 says so and gives every possible cluster.`,
 		Example: `  guideway lookup -c envoy.yaml --listener web --src 192.0.2.7:40000
-  guideway lookup -c envoy.yaml --listener web --src '[2001:db8::7]:40000' -o json | jq -r '.[0].host'`,
+  guideway lookup -c envoy.yaml --listener web --src '[2001:db8::7]:40000' -o json | jq -r .host`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := loadConfig(&f)
@@ -119,9 +119,7 @@ func lookup(ctx context.Context, config *model.Config, listener, src, dst string
 func (a *answer) pick(proto dataplane.Protocol, policy dataplane.HashPolicy, state controlplane.ClusterState, from, to netip.AddrPort) {
 	c := state.Desired.LB
 	a.Policy = c.Policy.String()
-	if c.HashSourceIP {
-		policy = dataplane.HashPolicy{Kind: dataplane.HashSourceIP}
-	}
+	policy = state.Desired.Settings.HashPolicy(policy)
 	hash, hashed := policy.HashOf(proto, from, to)
 	switch {
 	case !c.Policy.Hashes():

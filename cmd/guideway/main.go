@@ -71,10 +71,11 @@ keeps existing flows on their backend when the set of backends changes.
 
 A configuration that changes on disk is applied as a difference; one that is invalid is reported and
 changes nothing. Envoy's own flags are accepted; those without a meaning here do nothing.`,
-		Args:              unknownCommand,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		DisableAutoGenTag: true,
+		Args:                       unknownCommand,
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		DisableAutoGenTag:          true,
+		SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.version {
 				return printVersion(cmd.OutOrStdout(), "text")
@@ -84,7 +85,7 @@ changes nothing. Envoy's own flags are accepted; those without a meaning here do
 	}
 	f.register(root.Flags())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newVersion(), newServices(), newBackends(), newFlows(), newCapture(), newDecap(), newDetach())
+	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newBench(), newServices(), newBackends(), newFlows(), newCapture(), newDecap(), newDetach(), newVersion())
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,6 +52,11 @@ func run(cmd *cobra.Command, f *serveFlags) error {
 		return err
 	}
 	main := log.For("main")
+	// The watch begins before the file is read, so that no change falls between.
+	changes, err := watch(cmd.Context(), f)
+	if err != nil {
+		main.Warn("changes of the configuration are not noticed", "reason", err)
+	}
 	config, err := load(f, log)
 	if err == nil && f.mode == "validate" {
 		fmt.Fprintf(cmd.OutOrStdout(), "configuration '%s' OK\n", f.path)
@@ -59,11 +65,26 @@ func run(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return refuse(main, f, err)
 	}
-	if err := serve(cmd.Context(), f, log, config); err != nil {
+	if err := serve(cmd.Context(), f, log, config, changes); err != nil {
 		return refuse(main, f, err)
 	}
 	main.Info("exiting")
 	return nil
+}
+
+// watch sends on the channel when the configuration file has changed. The channel is nil if there is
+// nothing to watch.
+func watch(ctx context.Context, f *serveFlags) (<-chan struct{}, error) {
+	if f.path == "" || f.noWatch || f.mode != "serve" {
+		return nil, nil
+	}
+	changes := make(chan struct{}, 1)
+	return changes, controlplane.Watch(ctx, f.path, func() {
+		select {
+		case changes <- struct{}{}:
+		default: // one is due already, and will read the newest
+		}
+	})
 }
 
 // load reads the configuration and logs what is accepted and not acted on.
@@ -74,9 +95,6 @@ func load(f *serveFlags, log *logging.Log) (*model.Config, error) {
 	}
 	config, err := envoy.Load(o)
 	if err != nil {
-		return nil, err
-	}
-	if err := controlplane.CanServe(config); err != nil && f.mode != "validate" {
 		return nil, err
 	}
 	for _, w := range config.Warnings {
@@ -112,10 +130,12 @@ func refuse(log *slog.Logger, f *serveFlags, err error) error {
 }
 
 // serve runs one instance from its first configuration to the signal that ends it.
-func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.Config) error {
+func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.Config, changes <-chan struct{}) error {
 	main := log.For("main")
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	// Event loops keep a scheduler slot each while they are busy; one more is for everything else.
+	runtime.GOMAXPROCS(f.workers() + 1)
 
 	statsConfig, err := controlplane.StatsConfig(config.Stats, f.statsTags)
 	if err != nil {
@@ -132,6 +152,10 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	control := controlplane.New(controlplane.Options{
 		Config: config, Stats: store, Log: log, Files: files, Dataplane: plane,
 		DrainTime: time.Duration(f.drainTime) * time.Second, Workers: f.workers(),
+		Dynamic: controlplane.DynamicOptions{
+			RejectUnknown: f.rejectDynamic, IgnoreUnknown: f.ignoreDynamic, IgnoreFilters: f.ignoreFilters,
+			StateDir: f.stateDir, Version: buildOf().envoyForm(),
+		},
 	})
 
 	end := make(chan struct{})
@@ -141,7 +165,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 		Reopen: func() { reopen(log, files) }, Stop: quit,
 	}
 	if config.Admin.Address.IsValid() {
-		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, Inspector: plane, Log: log.For("admin")}, process)
+		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, FlushOnAdmin: config.StatsFlushOnAdmin, Inspector: plane, Log: log.For("admin")}, process)
 		if err != nil {
 			return err
 		}
@@ -158,12 +182,8 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
 	defer signal.Stop(signals)
 
-	reload := &reloader{flags: f, log: log, control: control}
-	if f.path != "" && !f.noWatch && f.mode == "serve" {
-		if err := controlplane.Watch(ctx, f.path, func() { reload.now(ctx) }); err != nil {
-			main.Warn("changes of the configuration are not noticed", "reason", err)
-		}
-	}
+	reload := newReloader(f, log, control)
+	go reload.run(ctx)
 
 	ran := make(chan error, 1)
 	go func() { ran <- control.Run(ctx) }()
@@ -177,6 +197,8 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 			if f.mode == "init_only" {
 				quit()
 			}
+		case <-changes:
+			reload.ask()
 		case <-end:
 			main.Info("shutting down server instance")
 			stop()
@@ -187,7 +209,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 			switch s {
 			case syscall.SIGHUP:
 				if f.reloadOnHUP {
-					go reload.now(ctx)
+					reload.ask()
 				} else {
 					main.Warn("caught and eating SIGHUP. See documentation for how to hot restart.")
 				}
@@ -241,12 +263,39 @@ type reloader struct {
 	flags   *serveFlags
 	log     *logging.Log
 	control *controlplane.Control
-	mu      sync.Mutex
+	asked   chan struct{} // holds one: however often it is asked for meanwhile, one more reading is enough
+}
+
+func newReloader(f *serveFlags, log *logging.Log, control *controlplane.Control) *reloader {
+	return &reloader{flags: f, log: log, control: control, asked: make(chan struct{}, 1)}
+}
+
+// ask has the configuration read soon.
+func (r *reloader) ask() {
+	select {
+	case r.asked <- struct{}{}:
+	default:
+	}
+}
+
+// run reads when it is asked to, but not before the first configuration is in force.
+func (r *reloader) run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-r.control.Live():
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.asked:
+			r.now(ctx)
+		}
+	}
 }
 
 func (r *reloader) now(ctx context.Context) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	log := r.log.For("config")
 	config, err := load(r.flags, r.log)
 	if err != nil {

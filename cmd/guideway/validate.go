@@ -65,7 +65,7 @@ func validate(stdout, stderr io.Writer, o envoy.Options, output string) error {
 	if err != nil && !errors.As(err, &invalid) {
 		return err
 	}
-	v := verdict{Valid: err == nil}
+	v := verdict{Valid: err == nil, Errors: []problem{}, Warnings: []problem{}} // lists for a script also when empty
 	if config != nil {
 		v.Warnings = problems(config.Warnings)
 	}

@@ -5,8 +5,10 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -239,7 +241,8 @@ func (s *Server) prometheus(w http.ResponseWriter, r *http.Request) {
 }
 
 // writeFamilies prints in the text format with Envoy's empty braces after the names of metrics without
-// labels, which expfmt leaves out and scripts made for Envoy look for.
+// labels, which expfmt leaves out and scripts made for Envoy look for, and with numbers written out:
+// le="1800000" is another series than le="1.8e+06".
 func writeFamilies(w io.Writer, families iter.Seq[*dto.MetricFamily]) {
 	var text, out bytes.Buffer
 	for f := range families {
@@ -254,7 +257,7 @@ func writeFamilies(w io.Writer, families iter.Seq[*dto.MetricFamily]) {
 				out.WriteString("{}")
 				line = line[space:]
 			}
-			out.Write(line)
+			out.Write(writtenOut(line))
 		}
 		if out.Len() > 64<<10 {
 			w.Write(out.Bytes())
@@ -262,4 +265,28 @@ func writeFamilies(w io.Writer, families iter.Seq[*dto.MetricFamily]) {
 		}
 	}
 	w.Write(out.Bytes())
+}
+
+// writtenOut replaces whole numbers with an exponent in a line, its value and its le label, by all their
+// digits.
+func writtenOut(line []byte) []byte {
+	if line[0] == '#' || !bytes.Contains(line, []byte("e+")) {
+		return line
+	}
+	end := len(bytes.TrimRight(line, "\n"))
+	line = replaceNumber(line, bytes.LastIndexByte(line[:end], ' ')+1, end)
+	if label := bytes.Index(line, []byte(`le="`)); label >= 0 {
+		start := label + len(`le="`)
+		line = replaceNumber(line, start, start+bytes.IndexByte(line[start:], '"'))
+	}
+	return line
+}
+
+func replaceNumber(line []byte, start, end int) []byte {
+	v, err := strconv.ParseFloat(string(line[start:end]), 64)
+	if err != nil || v != math.Trunc(v) || math.IsInf(v, 0) {
+		return line
+	}
+	out := strconv.AppendFloat(bytes.Clone(line[:start]), v, 'f', -1, 64)
+	return append(out, line[end:]...)
 }

@@ -149,7 +149,7 @@ func TestPrometheusText(t *testing.T) {
 	var text bytes.Buffer
 	writeFamilies(&text, newExporter(store).families(parseQuery(t, "text_readouts")))
 	for _, want := range []string{
-		"# TYPE envoy_cluster_upstream_cx_total counter\nenvoy_cluster_upstream_cx_total{envoy_cluster_name=\"web\"} 1.234567e+06\n",
+		"# TYPE envoy_cluster_upstream_cx_total counter\nenvoy_cluster_upstream_cx_total{envoy_cluster_name=\"web\"} 1234567\n",
 		"# TYPE guideway_config_reload_success counter\nguideway_config_reload_success{} 1\n",
 		"envoy_server_live{} 1\n",
 		"envoy_control_plane_identifier{text_value=\"a \\\"b\\\" <c>\"} 0\n",

@@ -58,14 +58,7 @@ func rcode(code int, qtype uint16, next func(*mdns.Msg, uint16) bool) func(*mdns
 func newServer(t testing.TB) *server {
 	t.Helper()
 	s := &server{zone: map[string]func(*mdns.Msg, uint16) bool{}}
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	udp, err := net.ListenPacket("udp", tcp.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp, udp := listenBoth(t)
 	s.addr = netip.MustParseAddrPort(tcp.Addr().String())
 	for _, d := range []*mdns.Server{{Listener: tcp, Handler: mdns.HandlerFunc(s.answer)}, {PacketConn: udp, Handler: mdns.HandlerFunc(s.answer)}} {
 		started := make(chan struct{})
@@ -76,6 +69,24 @@ func newServer(t testing.TB) *server {
 		t.Cleanup(func() { d.Shutdown(); <-ended })
 	}
 	return s
+}
+
+// listenBoth listens on one port for TCP and UDP. The port that TCP got may be taken for UDP: then another.
+func listenBoth(t testing.TB) (net.Listener, net.PacketConn) {
+	t.Helper()
+	for range 20 {
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := net.ListenPacket("udp", tcp.Addr().String())
+		if err == nil {
+			return tcp, udp
+		}
+		tcp.Close()
+	}
+	t.Fatal("no port is free for both TCP and UDP")
+	return nil, nil
 }
 
 func (s *server) answer(w mdns.ResponseWriter, q *mdns.Msg) {

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -105,7 +106,10 @@ func (w *Watcher) keep(ctx context.Context, n *name) {
 			return
 		}
 		// A LOGICAL_DNS cluster has one host; an answer without any would leave it with none.
-		if err != nil || w.logical && len(a.Addrs) == 0 {
+		if err == nil && w.logical && len(a.Addrs) == 0 {
+			err = errNoAddress
+		}
+		if err != nil {
 			w.fail(n, err)
 			timer.Reset(r.failed())
 			continue
@@ -114,6 +118,8 @@ func (w *Watcher) keep(ctx context.Context, n *name) {
 		timer.Reset(r.succeeded(a))
 	}
 }
+
+var errNoAddress = errors.New("the answer has no address")
 
 // fail keeps the hosts there are.
 func (w *Watcher) fail(n *name, err error) {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strconv"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -15,7 +14,6 @@ import (
 type (
 	listenerMessage = *listenerv3.Listener
 	endpointMessage = *endpointv3.LbEndpoint
-	clusterMessage  = *clusterv3.Cluster
 )
 
 // addressText is address and port as written, or "".

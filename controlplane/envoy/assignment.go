@@ -43,6 +43,7 @@ func (t *translator) assignment(a *endpointv3.ClusterLoadAssignment, by model.Di
 			}
 		}
 		var sum uint64
+		m.Endpoints = make([]model.Endpoint, 0, len(l.GetLbEndpoints()))
 		for j, e := range l.GetLbEndpoints() {
 			here := where.field("lb_endpoints").at(j)
 			ep, ok := t.endpoint(e, by, here)

@@ -1,10 +1,12 @@
 package envoy
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -106,6 +108,11 @@ func (t *translator) listeners(b *bootstrapv3.Bootstrap, cfg *model.Config, at c
 			}
 			names[name] = true
 		}
+		if m, ok := t.httpListener(l); ok {
+			cfg.HTTP = append(cfg.HTTP, m)
+			t.r.skip(here.p)
+			continue
+		}
 		m := t.listener(l, here)
 		if m == nil {
 			continue
@@ -205,7 +212,7 @@ func flatten(before string, s *structpb.Struct, into map[string]string) {
 		switch k := v.GetKind().(type) {
 		case *structpb.Value_StructValue:
 			if k.StructValue.GetFields()["numerator"] != nil || k.StructValue.GetFields()["denominator"] != nil {
-				text, _ := k.StructValue.MarshalJSON()
+				text, _ := json.Marshal(k.StructValue.AsMap()) // protojson's spaces vary
 				into[key] = string(text)
 				continue
 			}
@@ -237,13 +244,6 @@ func mergedRuntime(layers []model.RuntimeLayer) map[string]string {
 
 // runtimeInteger reads a value as Envoy's getInteger: whole and not negative, or absent.
 func runtimeInteger(values map[string]string, key string) (uint64, bool) {
-	var v uint64
-	s, ok := values[key]
-	if !ok {
-		return 0, false
-	}
-	if n, err := fmt.Sscanf(s, "%d", &v); n != 1 || err != nil || fmt.Sprint(v) != s {
-		return 0, false
-	}
-	return v, true
+	v, err := strconv.ParseUint(values[key], 10, 64)
+	return v, err == nil
 }

@@ -94,10 +94,7 @@ func chainMatch(m *listenerv3.FilterChainMatch, d *dataplane.Listener, at cursor
 			where.failAs(adding(d)+"partial wildcards are not supported in \"server_names\"",
 				"server name %q: a wildcard stands for whole labels at the front only, as in *.example.com", name)
 		default:
-			if strings.ToLower(name) != name {
-				where.warn("server name %q never matches: the names of clients are lower-cased first", name)
-			}
-			out.ServerNames = append(out.ServerNames, name)
+			out.ServerNames = append(out.ServerNames, strings.ToLower(name)) // as the client's will be
 		}
 	}
 	inspected := false

@@ -32,6 +32,14 @@ func (t *translator) cluster(c *clusterv3.Cluster, at cursor) *model.Cluster {
 		SettingsHash:               hashMessage(c, "load_assignment"),
 		ContentHash:                hashMessage(c),
 	}
+	if name := t.boot.GetClusterManager().GetLocalClusterName(); name != "" && name == c.GetName() {
+		// No traffic goes to the cluster that this process belongs to, so its zones route nothing.
+		for i := range c.GetLoadBalancingPolicy().GetPolicies() {
+			t.r.skip(at.field("load_balancing_policy").field("policies").at(i).field("typed_extension_config").field("typed_config").
+				field("locality_lb_config").field("zone_aware_lb_config").p)
+		}
+		t.r.skip(at.field("common_lb_config").field("zone_aware_lb_config").p)
+	}
 	m.Guideway = clusterSettings(c.GetMetadata(), at)
 	m.Settings.UDPDraining = m.Guideway.UDPDraining
 	m.Settings.RandomHash = m.Guideway.RandomHash
@@ -93,7 +101,9 @@ func (t *translator) clusterData(c *clusterv3.Cluster, at cursor) dataplane.Clus
 		}
 		name.warn("the name in stats has a dot, so Prometheus labels hold only the part before it, as in Envoy; set alt_stat_name without dots")
 	}
-	d.ProxyProtocol = transportSocket(c.GetTransportSocket(), at.field("transport_socket"))
+	if !t.managementTLS(c, at) {
+		d.ProxyProtocol = transportSocket(c.GetTransportSocket(), at.field("transport_socket"))
+	}
 	for i, m := range c.GetTransportSocketMatches() {
 		where := at.field("transport_socket_matches").at(i).field("transport_socket")
 		if transportSocket(m.GetTransportSocket(), where) != nil {

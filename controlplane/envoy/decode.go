@@ -45,7 +45,7 @@ type mark struct {
 // decode fills m from t. Problems go to the report.
 func (d *decoder) decode(t *tree, size int, m proto.Message) {
 	// Aliases can multiply a text; a real configuration does not grow much.
-	d.limit = 16<<20 + 20*size
+	d.limit = 4<<20 + 20*size
 	d.refuse = map[*tree]bool{}
 	before := len(d.r.problems)
 	for range maxParseProblems {
@@ -81,13 +81,18 @@ func (d *decoder) decode(t *tree, size int, m proto.Message) {
 func (d *decoder) newline(m mark) {
 	d.out.WriteByte('\n')
 	d.lines = append(d.lines, m)
-	if d.out.Len() > d.limit {
+}
+
+// full reports whether the text has outgrown its bound, or something else made the decoder give up.
+func (d *decoder) full() bool {
+	if d.failed == nil && d.out.Len() > d.limit {
 		d.failed = fmt.Errorf("aliases blow the configuration up to more than %d MiB; write values out where they differ", d.limit>>20)
 	}
+	return d.failed != nil
 }
 
 func (d *decoder) message(t, base *tree, md protoreflect.MessageDescriptor, p *path) {
-	if d.failed != nil {
+	if d.full() {
 		return
 	}
 	switch {
@@ -95,7 +100,7 @@ func (d *decoder) message(t, base *tree, md protoreflect.MessageDescriptor, p *p
 		d.any(t, p)
 		return
 	case md.ParentFile().Package() == "google.protobuf" || t.shape != isObject:
-		d.free(t, p)
+		d.free(t)
 		return
 	}
 	d.out.WriteByte('{')
@@ -141,9 +146,9 @@ func (d *decoder) fields(t, base *tree, md protoreflect.MessageDescriptor, p *pa
 		case !fd.IsMap() && !fd.IsList() && fd.Message() != nil:
 			d.message(k.value, below, fd.Message(), at)
 		default:
-			d.free(k.value, at)
+			d.free(k.value)
 		}
-		if d.failed != nil {
+		if d.full() {
 			return
 		}
 	}
@@ -166,9 +171,9 @@ func (d *decoder) list(t *tree, shift int, fd protoreflect.FieldDescriptor, p *p
 		if fd.Message() != nil {
 			d.message(item, nil, fd.Message(), at)
 		} else {
-			d.free(item, at)
+			d.free(item)
 		}
-		if d.failed != nil {
+		if d.full() {
 			return
 		}
 	}
@@ -193,9 +198,9 @@ func (d *decoder) mapping(t *tree, fd protoreflect.FieldDescriptor, p *path) {
 		if md := fd.MapValue().Message(); md != nil {
 			d.message(k.value, nil, md, at)
 		} else {
-			d.free(k.value, at)
+			d.free(k.value)
 		}
-		if d.failed != nil {
+		if d.full() {
 			return
 		}
 	}
@@ -206,7 +211,7 @@ func (d *decoder) mapping(t *tree, fd protoreflect.FieldDescriptor, p *path) {
 func (d *decoder) any(t *tree, p *path) {
 	url := t.get("@type")
 	if url == nil || url.shape != isText {
-		d.free(t, p)
+		d.free(t)
 		return
 	}
 	mt, err := protoregistry.GlobalTypes.FindMessageByURL(url.text)
@@ -231,7 +236,7 @@ func (d *decoder) any(t *tree, p *path) {
 			d.newline(mark{p.field(k.name), nil, k.value, k.line})
 			d.quoted(k.name)
 			d.out.WriteByte(':')
-			d.free(k.value, p.field(k.name))
+			d.free(k.value)
 		}
 	} else {
 		d.fields(t, nil, mt.Descriptor(), p, true)
@@ -246,8 +251,11 @@ func parentOf(p *path) string {
 	return "here"
 }
 
-// free writes a value as it stands.
-func (d *decoder) free(t *tree, p *path) {
+// free writes a value as it stands, all on one line.
+func (d *decoder) free(t *tree) {
+	if d.full() {
+		return
+	}
 	switch t.shape {
 	case isNull:
 		d.out.WriteString("null")
@@ -261,11 +269,7 @@ func (d *decoder) free(t *tree, p *path) {
 			if i > 0 {
 				d.out.WriteByte(',')
 			}
-			d.newline(mark{p.at(i), nil, item, item.line})
-			d.free(item, p.at(i))
-			if d.failed != nil {
-				return
-			}
+			d.free(item)
 		}
 		d.out.WriteByte(']')
 	case isObject:
@@ -274,14 +278,9 @@ func (d *decoder) free(t *tree, p *path) {
 			if i > 0 {
 				d.out.WriteByte(',')
 			}
-			at := p.field(k.name)
-			d.newline(mark{at, nil, k.value, k.line})
 			d.quoted(k.name)
 			d.out.WriteByte(':')
-			d.free(k.value, at)
-			if d.failed != nil {
-				return
-			}
+			d.free(k.value)
 		}
 		d.out.WriteByte('}')
 	}

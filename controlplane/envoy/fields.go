@@ -55,7 +55,7 @@ const (
 
 // known are all tables, in the form the walk uses.
 var known = compile(bootstrapFields, listenerFields, filterFields, clusterFields, policyFields,
-	healthFields, assignmentFields, sharedFields)
+	healthFields, assignmentFields, sharedFields, tlsFields)
 
 func compile(tables ...table) map[protoreflect.FullName]map[protoreflect.Name]rule {
 	all := map[protoreflect.FullName]map[protoreflect.Name]rule{}
@@ -134,7 +134,7 @@ func (r *report) checkFields(p *path, m protoreflect.Message, label string) {
 	for _, f := range fields {
 		at := p.field(string(f.fd.Name()))
 		rule := rules[f.fd.Name()]
-		if rule.same != nil && rule.same(f.v) {
+		if rule.same != nil && rule.same(f.v) || len(r.left) > 0 && r.skips(at) {
 			continue
 		}
 		switch rule.action {
@@ -144,7 +144,7 @@ func (r *report) checkFields(p *path, m protoreflect.Message, label string) {
 			}
 		case rejected:
 			if !r.reported(at) {
-				r.fail(at, "", fmt.Sprintf("%s%s is not supported: %s", label, f.fd.Name(), rule.why))
+				r.fail(at, "", fmt.Sprintf("%s%s cannot be used: %s", label, f.fd.Name(), rule.why))
 			}
 		case unheardOf:
 			if !r.reported(at) {

@@ -42,8 +42,7 @@ var bootstrapFields = table{
 		},
 	},
 	"envoy.config.bootstrap.v3.Bootstrap.StaticResources": {
-		acted:    "listeners clusters",
-		rejected: notes{"secrets": "Guideway terminates no TLS"},
+		acted: "listeners clusters secrets",
 	},
 	"envoy.config.bootstrap.v3.Bootstrap.DynamicResources": {
 		acted: "lds_config cds_config ads_config",
@@ -197,13 +196,13 @@ var sharedFields = table{
 	},
 	"envoy.config.core.v3.WatchedDirectory": {
 		acted:   "path",
-		ignored: notes{"watch_modify": "both renames and writes are seen"},
+		ignored: notes{"watch_modify": "files count that are moved into the directory"},
 	},
 	"envoy.config.core.v3.ApiConfigSource": {
 		acted: "api_type transport_api_version grpc_services set_node_on_first_message_only",
+		leaf:  "rate_limit_settings",
 		ignored: notes{
-			"rate_limit_settings": "requests follow responses and are not limited",
-			"config_validators":   "Envoy's extensions do not run here",
+			"config_validators": "Envoy's extensions do not run here",
 		},
 		rejected: notes{
 			"cluster_names":   "it is for REST; use grpc_services",
@@ -213,17 +212,16 @@ var sharedFields = table{
 	},
 	"envoy.config.core.v3.GrpcService": {
 		acted: "envoy_grpc",
-		leaf:  "initial_metadata",
+		leaf:  "initial_metadata retry_policy",
 		ignored: notes{
-			"timeout":      "streams have no timeout",
-			"retry_policy": "streams are retried with a jittered backoff",
+			"timeout": "streams have no timeout",
 		},
 		rejected: notes{"google_grpc": "use envoy_grpc with a static cluster"},
 	},
 	"envoy.config.core.v3.GrpcService.EnvoyGrpc": {
 		acted: "cluster_name authority max_receive_message_length",
+		leaf:  "retry_policy",
 		ignored: notes{
-			"retry_policy":       "streams are retried with a jittered backoff",
 			"skip_envoy_headers": "no such headers are sent",
 		},
 	},

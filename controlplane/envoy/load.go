@@ -131,7 +131,7 @@ func (r *report) load(boot *bootstrapv3.Bootstrap, o Options) (*model.Config, er
 	if err := r.err(); err != nil {
 		return nil, err
 	}
-	cfg.Warnings = sorted(r.warnings)
+	cfg.Warnings = r.allWarnings()
 	cfg.UnknownFields = r.unknown
 	return cfg, nil
 }

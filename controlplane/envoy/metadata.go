@@ -1,10 +1,10 @@
 package envoy
 
 import (
-	"fmt"
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -114,8 +114,7 @@ func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 					return
 				}
 			case *structpb.Value_StringValue:
-				var n uint64
-				if _, err := fmt.Sscan(k.StringValue, &n); err == nil {
+				if n, err := strconv.ParseUint(k.StringValue, 0, 64); err == nil {
 					out.HashSeed = n
 					return
 				}

@@ -35,16 +35,21 @@ func (p *path) String() string {
 
 // steps returns the chain, outermost first.
 func (p *path) steps() []*path {
-	n := 0
-	for q := p; q != nil; q = q.parent {
-		n++
-	}
+	n := p.depth()
 	s := make([]*path, n)
 	for q := p; q != nil; q = q.parent {
 		n--
 		s[n] = q
 	}
 	return s
+}
+
+func (p *path) depth() int {
+	n := 0
+	for ; p != nil; p = p.parent {
+		n++
+	}
+	return n
 }
 
 // last returns the innermost name, without an index.
@@ -59,12 +64,15 @@ func (p *path) last() string {
 
 // covers reports whether q is p or inside it.
 func (p *path) covers(q *path) bool {
-	a, b := p.steps(), q.steps()
-	if len(a) > len(b) {
+	n := q.depth() - p.depth()
+	if n < 0 {
 		return false
 	}
-	for i := range a {
-		if a[i].name != b[i].name || a[i].index != b[i].index {
+	for ; n > 0; n-- {
+		q = q.parent
+	}
+	for ; p != q; p, q = p.parent, q.parent { // equal pointers have equal beginnings
+		if p.name != q.name || p.index != q.index {
 			return false
 		}
 	}

@@ -42,6 +42,8 @@ type report struct {
 	sources  []source
 	problems []finding
 	warnings []finding
+	// moreProblems and moreWarnings count what was left out of them.
+	moreProblems, moreWarnings int
 	// once holds the warnings that are given only once.
 	once map[string]bool
 	// allowUnknown makes unknown fields warnings; unknown counts them.
@@ -50,6 +52,12 @@ type report struct {
 	// left are places that are left out of the configuration on request.
 	left []*path
 }
+
+// Bounds of what is listed: a mistake in a large file may be there in every endpoint.
+const (
+	maxProblems = 100
+	maxWarnings = 500
+)
 
 // finding is a problem together with its structured path.
 type finding struct {
@@ -104,11 +112,19 @@ func (r *report) finding(p *path, envoy, reason string) finding {
 
 // fail adds a problem. envoy is the tail of the message with which Envoy refuses the same, or "".
 func (r *report) fail(p *path, envoy, reason string) {
+	if len(r.problems) >= maxProblems {
+		r.moreProblems++
+		return
+	}
 	r.problems = append(r.problems, r.finding(p, envoy, reason))
 }
 
 // warn adds a warning.
 func (r *report) warn(p *path, reason string) {
+	if len(r.warnings) >= maxWarnings {
+		r.moreWarnings++
+		return
+	}
 	r.warnings = append(r.warnings, r.finding(p, "", reason))
 }
 
@@ -140,7 +156,20 @@ func (r *report) err() error {
 	if len(r.problems) == 0 {
 		return nil
 	}
-	return &Invalid{sorted(r.problems)}
+	out := sorted(r.problems)
+	if r.moreProblems > 0 {
+		out = append(out, model.Problem{Reason: fmt.Sprintf("and %d problems more", r.moreProblems)})
+	}
+	return &Invalid{out}
+}
+
+// allWarnings returns the warnings sorted by file and line.
+func (r *report) allWarnings() []model.Problem {
+	out := sorted(r.warnings)
+	if r.moreWarnings > 0 {
+		out = append(out, model.Problem{Reason: fmt.Sprintf("and %d warnings more", r.moreWarnings)})
+	}
+	return out
 }
 
 // sorted orders findings by line and drops repetitions.
@@ -186,7 +215,8 @@ func (c cursor) fail(format string, args ...any) {
 
 // failAs adds a problem with the tail of Envoy's own message.
 func (c cursor) failAs(envoy, format string, args ...any) {
-	if !c.r.reported(c.p) {
+	// Once the list is full only their number counts, and looking each up would take its time.
+	if len(c.r.problems) >= maxProblems || !c.r.reported(c.p) {
 		c.r.fail(c.p, envoy, c.prefix()+fmt.Sprintf(format, args...))
 	}
 }

@@ -57,22 +57,32 @@ type Notes struct {
 func ReadMessage(file string, m proto.Message, rejectUnknown bool) (Notes, error) {
 	r := &report{allowUnknown: !rejectUnknown}
 	r.readFile(file, m)
-	return Notes{sorted(r.warnings), r.unknown}, r.err()
+	return Notes{r.allWarnings(), r.unknown}, r.err()
+}
+
+func bootOf(c *model.Config) *bootstrapv3.Bootstrap {
+	boot, _ := c.Source.(*bootstrapv3.Bootstrap)
+	return boot
 }
 
 // translate runs f with a translator for one resource, and collects what it reports.
 func (e Env) translate(m proto.Message, f func(*translator, cursor)) (Notes, error) {
+	return e.translateChecking(m, f)
+}
+
+// translateChecking looks at the fields of checked: all of the message or that part of it that needs
+// looking at.
+func (e Env) translateChecking(checked proto.Message, f func(*translator, cursor)) (Notes, error) {
 	r := &report{allowUnknown: !e.RejectUnknown}
-	boot, _ := e.Config.Source.(*bootstrapv3.Bootstrap)
-	t := newTranslator(r, boot, e.IgnoreFilters)
+	t := newTranslator(r, bootOf(e.Config), e.IgnoreFilters)
 	t.api = true
 	t.seed = e.Config.Guideway.HashSeed
 	t.runtime = mergedRuntime(e.Config.Runtime)
-	r.checkSchema(nil, m)
-	r.checkPacked(nil, m.ProtoReflect(), "")
+	r.checkSchema(nil, checked)
+	r.checkPacked(nil, checked.ProtoReflect(), "")
 	f(t, cursor{r: r})
-	r.checkFields(nil, m.ProtoReflect(), "")
-	return Notes{sorted(r.warnings), r.unknown}, r.err()
+	r.checkFields(nil, checked.ProtoReflect(), "")
+	return Notes{r.allWarnings(), r.unknown}, r.err()
 }
 
 // TranslateCluster checks and translates a cluster that came by xDS. The error is an *Invalid.
@@ -100,9 +110,13 @@ func (e Env) TranslateListener(m *listenerv3.Listener) (l *model.Listener, notes
 
 // TranslateAssignment checks and translates the endpoints of an EDS cluster. The error is an *Invalid.
 func (e Env) TranslateAssignment(m *endpointv3.ClusterLoadAssignment) (a model.Assignment, notes Notes, err error) {
-	notes, err = e.translate(m, func(t *translator, at cursor) {
+	read := func(t *translator, at cursor) {
 		a = t.assignment(m, model.EDS, at.named("assignment %q", m.GetClusterName()))
-	})
+	}
+	notes, err = e.translateChecking(withoutPlain(m), read)
+	if err != nil || len(notes.Warnings) > 0 {
+		notes, err = e.translate(m, read) // with the right places in what it says
+	}
 	return a, notes, err
 }
 

@@ -92,7 +92,7 @@ var verdicts = []verdictCase{
 	{"tcp", "cluster_manager: {outlier_detection: {event_log_path: /dev/null}}", accepts, "", ""},
 	{"tcp", "default_socket_interface: x", strict, "sockets are made by Guideway", "Envoy looks the interface up only when it is used"},
 	{"tcp", "header_prefix: x-a", accepts, "header_prefix is ignored", ""},
-	{"tcp", "static_resources.secrets: [{name: a, generic_secret: {secret: {inline_string: a}}}]", strict, "secrets is not supported", "there is no TLS to use them"},
+	{"tcp", "static_resources.secrets: [{name: a, generic_secret: {secret: {inline_string: a}}}]", strict, "generic_secret cannot be used", "there is nothing to use one"},
 
 	// Listener.
 	{"tcp", "-L.name", accepts, "", ""},

@@ -314,9 +314,11 @@ func (d *Detector) onTick(now time.Time) {
 func (d *Detector) unejectPassed() {
 	d.mu.Lock()
 	passed := d.passed
-	if len(passed) > 0 {
-		d.passed = map[*dataplane.HostState]bool{}
+	if len(passed) == 0 { // the map stays the callers'
+		d.mu.Unlock()
+		return
 	}
+	d.passed = map[*dataplane.HostState]bool{}
 	d.mu.Unlock()
 	all := *d.monitors.Load()
 	for state := range passed {

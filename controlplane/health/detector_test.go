@@ -365,6 +365,36 @@ func TestDetectorFromManyWorkers(t *testing.T) {
 	})
 }
 
+// TestDetectorActiveChecksFromManyProbes is for the race detector.
+func TestDetectorActiveChecksFromManyProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaults()
+		cfg.MaxEjectionPercent = 100
+		o := newOutliers(t, cfg, 20, never)
+		defer o.stop(t)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 200 {
+					for _, tg := range o.targets {
+						o.ActiveCheckPassed(tg)
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for range 200 {
+				o.ConnectFailed(&dataplane.Host{State: o.targets[0].State}, false)
+			}
+		})
+		wg.Wait()
+		o.ActiveCheckPassed(o.targets[0])
+		if calls := o.takeCalls(); len(calls) == 0 || !strings.HasSuffix(calls[len(calls)-1], "healthy") {
+			t.Errorf("told %q: the last check passed", calls)
+		}
+	})
+}
+
 func BenchmarkConnectSucceeded(b *testing.B) {
 	tg := target(1)
 	d := NewDetector(defaults(), DetectorDeps{Scope: stats.NewStore().Scope("cluster.c.")})

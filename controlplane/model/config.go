@@ -18,6 +18,8 @@ type Config struct {
 	Admin     Admin
 	Listeners []*Listener
 	Clusters  []*Cluster
+	// HTTP are listeners that the process answers itself.
+	HTTP []*HTTPListener
 	// Dynamic says where clusters and listeners come from besides; zero for a static configuration.
 	Dynamic Dynamic
 	// Runtime holds the layers of layered_runtime, lowest first.
@@ -114,6 +116,29 @@ type TagSpecifier struct{ Name, Regex, Fixed string }
 type HistogramBuckets struct {
 	Match  func(name string) bool
 	Bounds []float64
+}
+
+// HTTPListener is an HTTP listener that the process answers itself: control planes give every proxy one
+// that tells whether it takes traffic, and one for metrics.
+type HTTPListener struct {
+	Name    string
+	Source  proto.Message
+	Address netip.AddrPort
+	// HealthPath is answered 200 or, while the process is being drained, 503; "" for none.
+	HealthPath string
+	// Routes are tried in order; without one the answer is 404.
+	Routes []HTTPRoute
+	Hash   uint64
+}
+
+// HTTPRoute answers requests for a path (or all that begin with it) and a method ("" for any).
+type HTTPRoute struct {
+	Path   string
+	Prefix bool
+	Method string
+	// Status is the answer, unless Target is where requests are forwarded to.
+	Status int
+	Target netip.AddrPort
 }
 
 // Dynamic holds where listeners and clusters come from; see package xds.

@@ -49,34 +49,50 @@ func (a *acceptor) unwatch() {
 	}
 }
 
-func (a *acceptor) stop() { a.unwatch() }
+// stop ends the acceptor. What is in the kernel's queue already is accepted: closing the socket would
+// reset it.
+func (a *acceptor) stop() {
+	for range lastBatches {
+		if a.take(acceptBatch) < acceptBatch {
+			break
+		}
+	}
+	a.unwatch()
+}
+
+// lastBatches bounds what is accepted from a socket that is about to be closed.
+const lastBatches = 64
 
 // ready implements handler. The socket is level-triggered: what is left comes with the next turn.
 func (a *acceptor) ready(uint32) {
+	most := 1 // one at a time is usual: no second call to find the queue empty
+	if a.w.busy {
+		most = acceptBatch
+	}
+	if n := a.take(most); n > 0 {
+		a.listener.stats.AcceptedPerEvent.Record(float64(n))
+	}
+}
+
+// take accepts up to most connections, and returns how many it got.
+func (a *acceptor) take(most int) (n int) {
 	t := &a.w.tcp
-	n := 0
-loop:
-	for n < acceptBatch {
+	for n < most && !t.descriptors.off {
 		fd, e := sysAccept(a.fd, &t.peer)
 		switch e {
 		case 0:
 			n++
 			t.accepted(a, fd, addrPortOf(&t.peer))
 		case unix.EAGAIN:
-			break loop
+			return n
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
 			t.descriptors.exhausted(a.listener.cfg.Name, e)
-			break loop
+			return n
 		default: // a connection that ended in the queue, or an error of the network (accept(2))
 			n++
 		}
-		if n == 1 && !a.w.busy || t.descriptors.off {
-			break // one at a time is usual: no second call to find the queue empty
-		}
 	}
-	if n > 0 {
-		a.listener.stats.AcceptedPerEvent.Record(float64(n))
-	}
+	return n
 }
 
 // accepted takes a new connection through the limits.
@@ -105,6 +121,7 @@ func (t *tcpState) accepted(a *acceptor, fd int, peer netip.AddrPort) {
 
 // chooseChain finds the filter chain and starts it.
 func (c *conn) chooseChain() {
+	c.ln = c.ln.newest()
 	l := c.ln
 	chain := l.only
 	if chain == nil {

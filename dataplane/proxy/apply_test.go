@@ -359,12 +359,6 @@ func TestSoak(t *testing.T) {
 	}
 	b.cluster.Hosts = all
 	b.levelsAtZero()
-	for _, w := range b.srv.workers {
-		b.srv.everyWorker(func(*worker) {})
-		if n := len(w.tcp.pipes.free); n > maxPipes {
-			t.Errorf("%d idle pipes", n)
-		}
-	}
 	b.srv.Close()
 	eventually(t, "all descriptors to be closed", func() bool { return descriptors(t) <= before })
 }

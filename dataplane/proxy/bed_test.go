@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ type bed struct {
 	filters  []dataplane.NetworkFilter
 	cluster  *dataplane.Cluster
 	snap     dataplane.Snapshot
-	// seen are all structs with stats that the test asks for.
+	// What the listener and the proxy count, by the names of the recorded rows.
 	listenerStats *dataplane.ListenerStats
 	tcpStats      *dataplane.TCPStats
 }
@@ -233,13 +234,9 @@ func collect(to map[string]int64, from any) {
 func (b *bed) idle() {
 	b.t.Helper()
 	eventually(b.t, "the end of all connections", func() bool {
-		left := 0
-		b.srv.everyWorker(func(w *worker) {
-			b.srv.mu.Lock()
-			left += w.tcp.count
-			b.srv.mu.Unlock()
-		})
-		return left == 0
+		var left atomic.Int64
+		b.srv.everyWorker(func(w *worker) { left.Add(int64(w.tcp.count)) })
+		return left.Load() == 0
 	})
 }
 

@@ -18,6 +18,7 @@ var (
 	reasonDrain         = bothSides("tcp_proxy_drain_close")
 	reasonRBAC          = bothSides("rbac_deny_close")
 	reasonShutdown      = bothSides("purging_socket_that_have_not_progressed_to_connections")
+	reasonChainGone     = bothSides("filter_chain_is_being_removed")
 	reasonOverLimit     = reason{downstream: "over_connection_limit"}
 	reasonConnectFailed = reason{downstream: "tcp_initializion_failure:0"}
 	reasonNoHost        = reason{downstream: "tcp_initializion_failure:1"}
@@ -61,6 +62,12 @@ func (c *conn) kill(r reason) {
 		c.x.race.stop()
 	}
 	c.dropAll()
+	if !c.upActive {
+		r.upstream = "" // there was none
+	}
+	if c.pending {
+		c.cluster.Stats.UpstreamRqCancelled.Inc()
+	}
 	c.endDownstream(r, typeNormal, typeNormal)
 	c.endUpstream(false)
 	c.free()

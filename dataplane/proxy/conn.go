@@ -105,9 +105,10 @@ type side struct {
 	writable bool
 	ended    bool // the peer's end or an error is behind what can be read
 	failed   bool // the socket has an error
+	urgent   bool // urgent data has come: a short read may stop at its mark
 }
 
-const edgeEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+const edgeEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
 
 func (s *side) watch() error {
 	t, err := s.c.t.w.add(int(s.fd), edgeEvents, s)
@@ -144,6 +145,9 @@ func (s *side) ready(ev uint32) {
 			s.ended = true
 			s.failed = s.failed || ev&unix.EPOLLERR != 0
 		}
+	}
+	if ev&unix.EPOLLPRI != 0 {
+		s.urgent, s.readable = true, true
 	}
 	if ev&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		s.writable = true

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 func serveWithFewDescriptors(to string) error {
-	limit := syscall.Rlimit{Cur: 60, Max: 60}
+	limit := syscall.Rlimit{Cur: 60 + reserved, Max: 60 + reserved}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ type liveListener struct {
 	// stopped is set once the sockets are closed by DrainListeners; guarded by Server.mu.
 	stopped bool
 	scopes  []*stats.Scope // of the listener and its listener filters
+	// successor is the version that came in this one's place without its sockets or stats changing: a
+	// connection whose chain is not chosen yet goes on there.
+	successor atomic.Pointer[liveListener]
 }
 
 // liveChain is one filter chain in force. It outlives updates of its listener that do not touch it.
@@ -87,9 +90,10 @@ func (l *liveListener) sameAs(cfg *dataplane.Listener) *liveListener {
 	if l.cfg == cfg {
 		return l
 	}
-	n := *l
-	n.cfg = cfg
-	n.chains = map[*dataplane.FilterChain]*liveChain{}
+	n := &liveListener{
+		cfg: cfg, stats: l.stats, sockets: l.sockets, chains: map[*dataplane.FilterChain]*liveChain{},
+		filters: l.filters, open: l.open, drain: l.drain, stopped: l.stopped, scopes: l.scopes,
+	}
 	find := func(c *dataplane.FilterChain) {
 		if c == nil {
 			return
@@ -106,7 +110,7 @@ func (l *liveListener) sameAs(cfg *dataplane.Listener) *liveListener {
 	}
 	find(cfg.DefaultChain)
 	n.findOnly()
-	return &n
+	return n
 }
 
 func newLiveChain(store *stats.Store, c *dataplane.FilterChain, d *drain) *liveChain {
@@ -124,6 +128,17 @@ func newLiveChain(store *stats.Store, c *dataplane.FilterChain, d *drain) *liveC
 		n.scopes = append(n.scopes, n.tcp.Scope)
 	}
 	return n
+}
+
+// newest follows the successors to the version in force.
+func (l *liveListener) newest() *liveListener {
+	for {
+		next := l.successor.Load()
+		if next == nil {
+			return l
+		}
+		l = next
+	}
 }
 
 // release gives up the stats of a listener version that never served or has ended.
@@ -155,7 +170,9 @@ func (s *Server) retire(r retirement) {
 			gone[c] = true
 		}
 	}
-	if !listenerStays {
+	if listenerStays {
+		r.old.successor.Store(r.new)
+	} else {
 		r.old.drain.begin(time.Now(), s.cfg.DrainTime)
 	}
 	if len(gone) == 0 && listenerStays {
@@ -177,7 +194,14 @@ func (s *Server) retire(r retirement) {
 			}
 		})
 	}
-	s.everyWorker(func(w *worker) { w.tcp.drainChains(gone, s.cfg.DrainTime, done) })
+	match := func(c *conn) bool {
+		return gone[c.chain] || c.chain == nil && !listenerStays && c.ln.newest() == r.old
+	}
+	why := reasonChainGone
+	if !listenerStays {
+		why = reasonShutdown
+	}
+	s.everyWorker(func(w *worker) { w.tcp.drainConns(match, why, s.cfg.DrainTime, done) })
 }
 
 // drain is the state of a listener that is being drained. Safe for concurrent use.

@@ -65,7 +65,7 @@ func (c *conn) describe(info *accesslog.Info) {
 	if c.cluster != nil {
 		info.UpstreamCluster = c.cluster.Name
 	}
-	if c.host != nil && (c.upOpen || c.log&accesslog.FlagUpstreamConnectionFailure != 0 || c.connectedAt != 0) {
+	if c.host != nil && (c.connectedAt != 0 || c.log&accesslog.FlagUpstreamConnectionFailure != 0) {
 		info.UpstreamHost = c.host.Address
 		info.UpstreamHostName = c.host.Hostname
 		if info.UpstreamHostName == "" {

@@ -34,6 +34,8 @@ type loop struct {
 	ending       []func() // to be called at the end of this turn
 	lull         time.Duration
 
+	woken bool // functions have been posted
+
 	mu     sync.Mutex
 	posted []func()
 	awake  bool // the wake descriptor has been written and not yet read
@@ -71,7 +73,8 @@ type wakeHandler struct{ l *loop }
 
 func (w wakeHandler) ready(uint32) {
 	var b [8]byte
-	unix.Read(w.l.wakefd, b[:])
+	sysRead(w.l.wakefd, b[:])
+	w.l.woken = true
 }
 
 // add registers fd. events may hold EPOLLET.
@@ -201,7 +204,10 @@ func (l *loop) run() {
 			}
 		}
 		l.timers.advance(l.now)
-		l.runPosted()
+		if l.woken {
+			l.woken = false
+			l.runPosted()
+		}
 		l.endTurn()
 	}
 	l.close()
@@ -216,21 +222,17 @@ func (l *loop) wait(events []unix.EpollEvent) (int, error) {
 		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 	}
 	l.lull = 0
-	timeout := l.timers.next(l.now)
-	if len(l.later) > 0 {
-		timeout = 0
-	}
-	if timeout == 0 || l.busy {
+	if more := len(l.later) > 0; more || l.busy {
 		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
 		l.busy = n > 1 && e == 0
-		if timeout == 0 || n > 0 || e != 0 {
-			if e != 0 {
-				return 0, e
-			}
+		if e != 0 {
+			return 0, e
+		}
+		if more || n > 0 {
 			return int(n), nil
 		}
 	}
-	n, err := unix.EpollWait(l.epfd, events, timeout)
+	n, err := unix.EpollWait(l.epfd, events, l.timers.next(l.now))
 	l.busy = n > 1
 	return n, err
 }

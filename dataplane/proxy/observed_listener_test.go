@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"net"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -23,8 +24,10 @@ type listenerRow struct {
 		Timeout  string `json:"listener_filters_timeout"`
 		Continue bool   `json:"continue_on_listener_filters_timeout"`
 	}
-	ClientGets       string `json:"client_gets"`
-	SecondClientGets string `json:"second_client_gets"`
+	ClientGets string `json:"client_gets"`
+	// Clients are the letters that clients get, by their addresses.
+	Clients          map[string]string `json:"-"`
+	SecondClientGets string            `json:"second_client_gets"`
 	Then             string
 	Log              []string
 	Stats            map[string]int64
@@ -56,7 +59,14 @@ func header2(versionAndCommand, family byte, tlv string) string {
 }
 
 func TestObservedListeners(t *testing.T) {
-	for _, row := range readRows[listenerRow](t, "listeners.json") {
+	raw := readRows[map[string]any](t, "listeners.json")
+	for i, row := range readRows[listenerRow](t, "listeners.json") {
+		row.Clients = map[string]string{}
+		for key, letter := range raw[i] {
+			if from, ok := strings.CutPrefix(key, "client "); ok {
+				row.Clients[from] = letter.(string)
+			}
+		}
 		name, _ := json.Marshal([]any{row.Case, row.Filter, row.Listener})
 		t.Run(string(name), func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +78,7 @@ func TestObservedListeners(t *testing.T) {
 			case strings.HasPrefix(row.Case, "RBAC"):
 				playRBAC(t, row)
 			case strings.HasPrefix(row.Case, "longest source prefix"):
-				t.Skip("the choice among chains is dataplane.ChainMatcher's")
+				playSourcePrefixes(t, row)
 			case strings.HasPrefix(row.Case, "port 0"):
 				playAddresses(t, row)
 			default:
@@ -197,6 +207,68 @@ func playRBAC(t *testing.T, row listenerRow) {
 	}
 	if n := b.store.Counter("rb.rbac.denied").Value(); n != 1 {
 		t.Errorf("rb.rbac.denied is %d", n)
+	}
+}
+
+func playSourcePrefixes(t *testing.T, row listenerRow) {
+	b := newBed(t)
+	greetB := func(h *fakeHost, c *net.TCPConn) {
+		c.Write([]byte("B"))
+		echo(h, c)
+	}
+	b.setHosts(startHost(t, greet).addr())
+	second := newCluster(b.store, "second")
+	second.Balancer = &anyHost{[]*dataplane.Host{host(startHost(t, greetB).addr())}}
+	b.snap.Clusters = map[string]*dataplane.Cluster{"second": second}
+	chain := func(hash uint64, prefix, cluster, stat string) *dataplane.FilterChain {
+		p := b.proxy
+		p.StatPrefix = stat
+		p.Clusters = []dataplane.WeightedCluster{{Name: cluster, Weight: 1}}
+		c := &dataplane.FilterChain{Hash: hash, Proxy: &p}
+		if prefix != "" {
+			c.Match.SourceRanges = []netip.Prefix{netip.MustParsePrefix(prefix)}
+		}
+		return c
+	}
+	b.listener.Chains = []*dataplane.FilterChain{
+		chain(1, "127.0.1.0/24", "second", "t"), chain(2, "127.0.1.9/32", "c", "t"),
+	}
+	b.listener.DefaultChain = chain(3, "", "second", "rest")
+	var err error
+	if b.listener.Matcher, err = dataplane.NewChainMatcher(b.listener.Chains, b.listener.DefaultChain); err != nil {
+		t.Fatal(err)
+	}
+	b.apply()
+	for from, letter := range row.Clients {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := d.Dial("tcp", b.addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&client{c.(*net.TCPConn), t}).hear(letter).Close()
+	}
+	b.idle()
+	for name, want := range row.Stats {
+		if n := int64(b.store.Counter(name).Value()); n != want {
+			t.Errorf("%s is %d, in Envoy %d", name, n, want)
+		}
+	}
+
+	// Without a default chain the rest is closed, and only the listener's log tells.
+	b.listener.DefaultChain = nil
+	b.listener.Hash = 2
+	b.listener.Matcher, _ = dataplane.NewChainMatcher(b.listener.Chains, nil)
+	b.listener.AccessLog = []*accesslog.Log{b.logTo("%RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %ACCESS_LOG_TYPE% %DOWNSTREAM_DETECTED_CLOSE_TYPE%")}
+	total := b.listenerStats.CxTotal.Value()
+	b.apply()
+	if got, then := b.dial().hearOut(); got != "" || then != "end of stream" {
+		t.Errorf("got %q, then %s", got, then)
+	}
+	if l := b.lines(1); l[0] != "NR filter_chain_not_found NotSet Normal" { // as recorded from Envoy 1.40.0
+		t.Errorf("line %q", l[0])
+	}
+	if n := b.listenerStats.NoChainMatch.Value(); n != 1 || b.listenerStats.CxTotal.Value() != total {
+		t.Errorf("no_filter_chain_match is %d, downstream_cx_total went from %d to %d", n, total, b.listenerStats.CxTotal.Value())
 	}
 }
 

@@ -107,9 +107,26 @@ func (f *flow) push(t *tcpState, dst *side) (n int, e unix.Errno) {
 	return n, 0
 }
 
+// meters are the stats of one direction: bytes read and written, how often the sender was left unread
+// because the receiver did not keep up, and the bytes held.
+type meters struct {
+	in, out, paused, resumed *stats.Counter
+	held                     *stats.Gauge
+}
+
+func (c *conn) upMeters() meters {
+	t, u := c.chain.tcp, c.cluster.Stats
+	return meters{t.RxBytesTotal, u.UpstreamCxTxBytesTotal, t.FlowPaused, t.FlowResumed, u.UpstreamCxTxBytesBuffered}
+}
+
+func (c *conn) downMeters() meters {
+	t, u := c.chain.tcp, c.cluster.Stats
+	return meters{u.UpstreamCxRxBytesTotal, t.TxBytesTotal, u.FlowControlPaused, u.FlowControlResumed, t.TxBytesBuffered}
+}
+
 // move passes bytes from src to dst until one of them would block, the sender has ended, or it is the
-// turn of others.
-func (c *conn) move(f *flow, src, dst *side, in, out *stats.Counter, held *stats.Gauge) outcome {
+// turn of others. any tells whether bytes moved.
+func (c *conn) move(f *flow, src, dst *side, m meters) (any bool, _ outcome) {
 	t := c.t
 	var read, wrote int
 	result := moved
@@ -129,6 +146,10 @@ loop:
 			if e != 0 {
 				result = dstFailed
 				break
+			}
+			if f.paused {
+				f.paused = false
+				m.resumed.Inc()
 			}
 		}
 		if f.ended || !src.readable || !dst.writable {
@@ -186,39 +207,43 @@ loop:
 		} else if f.bulk >= 0 {
 			f.bulk++
 		}
-		m, e := sysWrite(int(dst.fd), b[:n])
+		took, e := sysWrite(int(dst.fd), b[:n])
 		if e != 0 && e != unix.EAGAIN {
 			result = dstFailed
 			break
 		}
-		wrote += m
-		if m < n {
-			f.keep(t, b[m:n])
+		wrote += took
+		if took < n {
+			f.keep(t, b[took:n])
 			dst.writable = e == 0
 		}
-		if n < len(b) && !src.ended {
+		if n < len(b) && !src.ended && !src.urgent {
 			// A short read has emptied a stream socket (epoll(7)), and its end will be another event.
 			src.readable = false
 		}
 	}
 	if read > 0 {
 		f.read += uint64(read)
-		in.Add(uint64(read))
+		m.in.Add(uint64(read))
 	}
 	if wrote > 0 {
-		out.Add(uint64(wrote))
+		m.out.Add(uint64(wrote))
 	}
 	if read|wrote != 0 {
 		c.last = t.since()
 	}
 	if h := f.held(); h != f.reported {
-		held.Add(int64(h - f.reported))
+		m.held.Add(int64(h - f.reported))
 		f.reported = h
 	}
-	return result
+	if src.readable && !f.paused && f.holds() {
+		f.paused = true
+		m.paused.Inc()
+	}
+	return read|wrote != 0, result
 }
 
-// readLimit is how many bytes may be read at once, by the configured buffer limit of the receiving side.
+// readLimit is how many bytes may be read at once: the buffer limit of the connection they come from.
 func (c *conn) readLimit(f *flow) int {
 	limit := c.ln.cfg.BufferLimit
 	if f == &c.toDown {
@@ -235,11 +260,11 @@ func (c *conn) relay() {
 	if c.checkRBAC && c.down.readable && !c.decideRBAC() {
 		return
 	}
-	tcp, cl := c.chain.tcp, c.cluster.Stats
-	before := c.last
-	c.last = -1
+	var up, down bool // whether any bytes moved
+	var result outcome
 	if !c.toUp.shut && !c.checkRBAC {
-		switch c.move(&c.toUp, &c.down, &c.up, tcp.RxBytesTotal, cl.UpstreamCxTxBytesTotal, cl.UpstreamCxTxBytesBuffered) {
+		up, result = c.move(&c.toUp, &c.down, &c.up, c.upMeters())
+		switch result {
 		case srcFailed:
 			c.clientReset()
 			return
@@ -251,7 +276,6 @@ func (c *conn) relay() {
 			c.clientReset() // unsent bytes are dropped
 			return
 		}
-		c.flowControl(&c.toUp, &c.down, tcp.FlowPaused, tcp.FlowResumed)
 		if c.toUp.ended && !c.toUp.shut && !c.toUp.holds() {
 			c.toUp.shut = true
 			c.upShutEnd = true
@@ -261,7 +285,8 @@ func (c *conn) relay() {
 		}
 	}
 	if !c.toDown.shut {
-		switch c.move(&c.toDown, &c.up, &c.down, cl.UpstreamCxRxBytesTotal, tcp.TxBytesTotal, tcp.TxBytesBuffered) {
+		down, result = c.move(&c.toDown, &c.up, &c.down, c.downMeters())
+		switch result {
 		case srcFailed:
 			c.upstreamReset()
 			return
@@ -273,7 +298,6 @@ func (c *conn) relay() {
 			c.clientReset()
 			return
 		}
-		c.flowControl(&c.toDown, &c.up, cl.FlowControlPaused, cl.FlowControlResumed)
 		if c.toDown.ended && !c.toDown.holds() {
 			if c.upFailed {
 				c.upstreamReset()
@@ -286,30 +310,15 @@ func (c *conn) relay() {
 			}
 		}
 	}
-	movedAny := c.last >= 0
-	if !movedAny {
-		c.last = before
-	}
 	switch {
 	case c.toDown.shut && c.toUp.shut:
 		c.finish()
+	case c.toDown.shut && c.up.failed:
+		c.upstreamReset() // behind its end, so that no read would tell
 	case c.toDown.shut && c.toUp.ended:
 		c.beginFlush()
-	case movedAny && c.chain.cfg.Proxy.CheckDrainClose:
+	case (up || down) && c.chain.cfg.Proxy.CheckDrainClose:
 		c.drainClose()
-	}
-}
-
-// flowControl counts when the sender is left unread because the receiver does not keep up.
-func (c *conn) flowControl(f *flow, src *side, paused, resumed *stats.Counter) {
-	if f.holds() {
-		if src.readable && !f.paused {
-			f.paused = true
-			paused.Inc()
-		}
-	} else if f.paused {
-		f.paused = false
-		resumed.Inc()
 	}
 }
 
@@ -339,8 +348,7 @@ func (c *conn) beginFlush() {
 }
 
 func (c *conn) flush() {
-	cl := c.cluster.Stats
-	if c.move(&c.toUp, &c.down, &c.up, c.chain.tcp.RxBytesTotal, cl.UpstreamCxTxBytesTotal, cl.UpstreamCxTxBytesBuffered) != moved {
+	if _, result := c.move(&c.toUp, &c.down, &c.up, c.upMeters()); result != moved {
 		c.endUpstream(true)
 		c.free()
 		return

@@ -94,10 +94,10 @@ func (t *tcpState) killAll(r reason, match func(*conn) bool) {
 	}
 }
 
-// drainChains lets connections of chains that are not in force any more go on for d, then cuts them.
-func (t *tcpState) drainChains(gone map[*liveChain]bool, d time.Duration, done func()) {
+// drainConns lets connections of chains that are not in force any more go on for d, then cuts them.
+func (t *tcpState) drainConns(match func(*conn) bool, r reason, d time.Duration, done func()) {
 	cut := func() {
-		t.killAll(reasonNone, func(c *conn) bool { return gone[c.chain] })
+		t.killAll(r, match)
 		done()
 	}
 	if d <= 0 {

@@ -88,7 +88,7 @@ func (h *udpHosts) pick(f conntrack.Flow) *udpHost {
 		h.l.total.noRoute++
 		return nil
 	}
-	hash, hashed := h.l.proxy.Hash.HashOf(dataplane.UDP, f.Src, f.Dst)
+	hash, hashed := c.c.HashPolicy(h.l.proxy.Hash).HashOf(dataplane.UDP, f.Src, f.Dst)
 	host := c.c.Balancer.Pick(hash, hashed)
 	if host == nil {
 		c.c.Stats.UpstreamCxNoneHealthy.Inc()

@@ -38,7 +38,7 @@ func (c *conn) connect() {
 			c.kill(reasonConnectFailed)
 			return
 		}
-		hash, hashed := p.Hash.HashOf(dataplane.TCP, c.remoteAddr(), c.hashLocal(p))
+		hash, hashed := cluster.HashPolicy(p.Hash).HashOf(dataplane.TCP, c.remoteAddr(), c.hashLocal(p))
 		host := cluster.Balancer.Pick(hash, hashed)
 		if host == nil {
 			c.log |= accesslog.FlagNoHealthyUpstream

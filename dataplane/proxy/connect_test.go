@@ -1,248 +1,16 @@
 package proxy
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"reflect"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/accesslog"
 )
-
-// want compares some stats; a name that is not in the bed's is 0.
-func (b *bed) want(values map[string]int64) {
-	b.t.Helper()
-	got := b.values()
-	for name, n := range values {
-		if got[name] != n {
-			b.t.Errorf("%s is %d, want %d", name, got[name], n)
-		}
-	}
-}
-
-// levelsAtZero checks that everything that counts what is there now has come back to 0.
-func (b *bed) levelsAtZero() {
-	b.t.Helper()
-	for name, n := range b.values() {
-		if strings.HasSuffix(name, "_active") || strings.HasSuffix(name, "_buffered") || strings.HasSuffix(name, "_open") {
-			b.t.Errorf("%s is %d after the end of all connections", name, n)
-		}
-	}
-	l := b.cluster.Live
-	if l.Connections.Value() != 0 || l.Pending.Value() != 0 || l.Requests.Value() != 0 {
-		b.t.Errorf("live counts are %d, %d, %d", l.Connections.Value(), l.Pending.Value(), l.Requests.Value())
-	}
-	for _, h := range b.cluster.Hosts {
-		if s := h.State; s.CxActive.Load() != 0 || s.RqActive.Load() != 0 || s.RqPendingActive.Load() != 0 {
-			b.t.Errorf("host %s has %d connections, %d requests, %d pending", h.Address, s.CxActive.Load(), s.RqActive.Load(), s.RqPendingActive.Load())
-		}
-	}
-	if n := b.srv.shared.connections.Load(); n != 0 {
-		b.t.Errorf("%d connections count against the global limit", n)
-	}
-}
-
-// TestStreams moves megabytes both ways through one connection, with pauses and half-closes, and through
-// every way in which bytes are moved.
-func TestStreams(t *testing.T) {
-	for _, size := range []int{1, 4 << 10, 64 << 10, 64<<10 + 1, 20 << 20} {
-		for _, limit := range []uint32{0, 1 << 20, 100} {
-			if limit == 100 && size > 1<<20 {
-				continue
-			}
-			b := newBed(t)
-			b.listener.BufferLimit, b.cluster.BufferLimit = limit, limit
-			h := startHost(t, func(h *fakeHost, c *net.TCPConn) {
-				sum := sha256.New()
-				io.Copy(sum, c)
-				io.WriteString(c, hex.EncodeToString(sum.Sum(nil)))
-				r := rand.NewChaCha8([32]byte{7})
-				io.CopyN(c, r, int64(size))
-			})
-			b.setHosts(h.addr())
-			b.apply()
-			c := b.dial()
-			up := make([]byte, size)
-			rand.NewChaCha8([32]byte{1}).Read(up)
-			c.say(string(up))
-			c.CloseWrite()
-			got, then := c.hearOut()
-			sum := sha256.Sum256(up)
-			down := make([]byte, size)
-			rand.NewChaCha8([32]byte{7}).Read(down)
-			if want := hex.EncodeToString(sum[:]) + string(down); got != want || then != "end of stream" {
-				t.Fatalf("size %d, limit %d: got %d bytes (want %d), then %s", size, limit, len(got), len(want), then)
-			}
-			b.idle()
-			b.levelsAtZero()
-			b.want(map[string]int64{
-				"tcp.t.downstream_cx_rx_bytes_total":   int64(size),
-				"tcp.t.downstream_cx_tx_bytes_total":   int64(size + 64),
-				"cluster.c.upstream_cx_tx_bytes_total": int64(size),
-				"cluster.c.upstream_cx_rx_bytes_total": int64(size + 64),
-			})
-		}
-	}
-}
-
-// TestEchoStream moves bytes both ways at once.
-func TestEchoStream(t *testing.T) {
-	b := newBed(t)
-	b.setHosts(startHost(t, echo).addr())
-	b.apply()
-	const size = 30 << 20
-	c := b.dial()
-	sent := make([]byte, size)
-	rand.NewChaCha8([32]byte{3}).Read(sent)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for rest := sent; len(rest) > 0; {
-			n := min(1+rand.IntN(300<<10), len(rest))
-			if _, err := c.Write(rest[:n]); err != nil {
-				t.Error(err)
-				return
-			}
-			rest = rest[n:]
-		}
-		c.CloseWrite()
-	})
-	got, then := c.hearOut()
-	wg.Wait()
-	if then != "end of stream" || !bytes.Equal([]byte(got), sent) {
-		t.Fatalf("got %d bytes back, then %s", len(got), then)
-	}
-	c.Close()
-	b.idle()
-	b.levelsAtZero()
-}
-
-func TestBackPressure(t *testing.T) {
-	b := newBed(t)
-	var written atomic.Int64
-	h := startHost(t, func(h *fakeHost, c *net.TCPConn) {
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := c.Write(buf)
-			written.Add(int64(n))
-			if err != nil {
-				h.ended(err)
-				return
-			}
-		}
-	})
-	b.setHosts(h.addr())
-	b.apply()
-	c := b.dial()
-	c.SetReadBuffer(64 << 10)
-	// The backend gets stuck, since the client does not read.
-	eventually(t, "the backend to be stopped", func() bool {
-		n := written.Load()
-		time.Sleep(50 * time.Millisecond)
-		return n > 0 && n == written.Load() && b.tcpStats.TxBytesBuffered.Value() > 0
-	})
-	b.want(map[string]int64{"cluster.c.upstream_flow_control_paused_reading_total": 1})
-	if n := b.cluster.Stats.FlowControlResumed.Value(); n != b.cluster.Stats.FlowControlPaused.Value()-1 {
-		t.Errorf("resumed %d times", n)
-	}
-	stuck := written.Load()
-	if _, err := io.CopyN(io.Discard, c, stuck+1<<20); err != nil {
-		t.Fatal(err)
-	}
-	if b.cluster.Stats.FlowControlResumed.Value() == 0 {
-		t.Error("reading was not resumed")
-	}
-	c.reset()
-	_, ends := h.told(1)
-	if len(ends) != 1 {
-		t.Errorf("the backend's connection ended %v", ends)
-	}
-	b.idle()
-	b.levelsAtZero()
-}
-
-func TestClientResetReachesBackend(t *testing.T) {
-	b := newBed(t)
-	h := startHost(t, echo)
-	b.setHosts(h.addr())
-	b.proxy.AccessLog = []*accesslog.Log{b.logTo(observedFormat)}
-	b.apply()
-	b.dial().say("hi").hear("hi").reset()
-	if _, ends := h.told(1); ends[0] != "reset" {
-		t.Errorf("the backend saw %q", ends[0])
-	}
-	// Recorded from Envoy 1.40.0.
-	b.checkEnd([]string{"- - rx=2 tx=2 code=0 host=" + h.addr() + " cluster=c attempts=1 reason=- closed=-,Normal,-,RemoteReset"},
-		map[string]int64{
-			"cluster.c.upstream_cx_destroy": 1, "cluster.c.upstream_cx_destroy_local": 1,
-			"cluster.c.upstream_cx_destroy_local_with_active_rq": 1, "cluster.c.upstream_cx_destroy_with_active_rq": 1,
-			"cluster.c.upstream_cx_rx_bytes_total": 2, "cluster.c.upstream_cx_total": 1, "cluster.c.upstream_cx_tx_bytes_total": 2,
-			"cluster.c.upstream_rq_pending_total": 1, "cluster.c.upstream_rq_total": 1,
-			"listener.127.0.0.1_10000.downstream_cx_destroy": 1, "listener.127.0.0.1_10000.downstream_cx_total": 1,
-			"tcp.t.downstream_cx_rx_bytes_total": 2, "tcp.t.downstream_cx_total": 1, "tcp.t.downstream_cx_tx_bytes_total": 2,
-		})
-}
-
-// TestBackendResetAfterBytes: the client gets all of a backend's bytes before the reset, although a
-// reset makes kernels drop what they hold.
-func TestBackendResetAfterBytes(t *testing.T) {
-	b := newBed(t)
-	const size = 300 << 10
-	h := startHost(t, func(h *fakeHost, c *net.TCPConn) {
-		c.Read(make([]byte, 1))
-		c.Write(make([]byte, size))
-		// the proxy has taken all of it
-		eventually(t, "the bytes to arrive", func() bool { return b.cluster.Stats.UpstreamCxRxBytesTotal.Value() == size })
-		c.SetLinger(0)
-	})
-	b.setHosts(h.addr())
-	b.apply()
-	got, then := b.dial().say("x").hearOut()
-	if len(got) != size || then != "reset" {
-		t.Errorf("the client got %d bytes, then %s", len(got), then)
-	}
-	b.idle()
-	b.levelsAtZero()
-}
-
-func TestUpstreamFlush(t *testing.T) {
-	b := newBed(t)
-	const size = 8_000_000
-	release := make(chan struct{})
-	h := startHost(t, func(h *fakeHost, c *net.TCPConn) {
-		c.CloseWrite()
-		<-release
-		h.read(c, nil)
-	})
-	b.setHosts(h.addr())
-	b.apply()
-	c := b.dial()
-	go func() {
-		c.Write(make([]byte, size))
-		c.Close()
-	}()
-	eventually(t, "bytes held for the backend", func() bool { return b.cluster.Stats.UpstreamCxTxBytesBuffered.Value() > 0 })
-	close(release)
-	got, ends := h.told(1)
-	if len(got) != size || ends[0] != "end" {
-		t.Errorf("the backend got %d bytes, then %s", len(got), ends[0])
-	}
-	b.idle()
-	b.levelsAtZero()
-	b.want(map[string]int64{
-		"cluster.c.upstream_cx_destroy_local": 1, "tcp.t.downstream_cx_rx_bytes_total": size,
-		"cluster.c.upstream_cx_tx_bytes_total": size,
-	})
-}
 
 // Recorded from Envoy 1.40.0: lines and counters of the breakers.
 func TestBreakers(t *testing.T) {
@@ -548,84 +316,40 @@ func TestUpstreamProxyHeader(t *testing.T) {
 	}
 }
 
-func TestDrainClose(t *testing.T) {
-	b := newBed(t)
-	h := startHost(t, echo)
-	b.setHosts(h.addr())
-	b.proxy.CheckDrainClose = true
-	b.proxy.AccessLog = []*accesslog.Log{b.logTo(observedFormat)}
-	b.apply()
-	c := b.dial().say("x").hear("x")
-	b.srv.everyWorker(func(*worker) {}) // the turn that moved the byte is over
-	b.srv.SetDraining(true)
-	// The byte reaches the backend, then both sides end. What it echoes may be lost.
-	c.say("y")
-	if _, then := c.hearOut(); then != "end of stream" {
-		t.Errorf("then %s", then)
-	}
-	if got, _ := h.told(1); got != "xy" {
-		t.Errorf("the backend got %q", got)
-	}
-	b.idle()
-	if l := b.lines(1)[0]; !strings.HasSuffix(l, "closed=tcp_proxy_drain_close,Normal,tcp_proxy_drain_close,Normal") {
-		t.Errorf("line %q", l)
-	}
-	b.want(map[string]int64{"tcp.t.downstream_cx_drain_close": 1})
-	b.srv.SetDraining(false)
-	b.dial().say("x").hear("x").say("y").hear("y")
-}
-
-func TestDrainShare(t *testing.T) {
-	var d drain
-	now := time.Unix(1000, 0)
-	if d.begun() || d.share(now) != 0 {
-		t.Error("a drain that has not begun")
-	}
-	d.begin(now, 10*time.Second)
-	for after, want := range map[time.Duration]float64{0: 0, 5 * time.Second: 0.5, 10 * time.Second: 1, time.Hour: 1} {
-		if got := d.share(now.Add(after)); got != want {
-			t.Errorf("after %v: %v, want %v", after, got, want)
-		}
-	}
-}
-
-func TestRBACAllows(t *testing.T) {
-	b := newBed(t)
-	b.setHosts(startHost(t, greet).addr())
-	b.filters = []dataplane.NetworkFilter{&dataplane.RBAC{StatPrefix: "rb.", Allowed: func(a dataplane.ConnAddrs) (bool, string) { return true, "p" }}}
-	b.apply()
-	b.dial().hear("A").say("hello").hear("hello").say("again").hear("again").Close()
-	b.idle()
-	if n := b.store.Counter("rb.rbac.allowed").Value(); n != 1 {
-		t.Errorf("rb.rbac.allowed is %d", n)
-	}
-	b.want(map[string]int64{"tcp.t.downstream_cx_rx_bytes_total": 10})
-}
-
-// TestShutdown: at Close peers see an orderly end. The texts are those of Envoy 1.40.0.
-func TestShutdown(t *testing.T) {
-	b := newBed(t)
-	h := startHost(t, echo)
-	b.setHosts(h.addr())
-	b.proxy.AccessLog = []*accesslog.Log{b.logTo(observedFormat)}
-	b.apply()
-	c := b.dial().say("x").hear("x")
-	b.srv.Close()
-	if got, then := c.hearOut(); got != "" || then != "end of stream" {
-		t.Errorf("the client got %q, then %s", got, then)
-	}
-	if _, ends := h.told(1); ends[0] != "end" {
-		t.Errorf("the backend saw %q", ends[0])
-	}
-	const text = "purging_socket_that_have_not_progressed_to_connections,Normal"
-	if l := b.lines(1)[0]; !strings.HasSuffix(l, "closed="+text+","+text) {
-		t.Errorf("line %q", l)
-	}
-	b.levelsAtZero()
-	if err := b.srv.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := b.tryApply(); err != errClosed {
-		t.Errorf("apply after close: %v", err)
+// TestEndWhileConnecting: lines and counters of ends before the upstream is connected, as recorded from
+// Envoy 1.40.0.
+func TestEndWhileConnecting(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		set   func(*bed)
+		line  string
+		stats map[string]int64
+	}{
+		{"idle", func(b *bed) { b.proxy.IdleTimeout = 100 * time.Millisecond },
+			"- - rx=0 tx=0 code=0 host=- cluster=c attempts=1 reason=- closed=-,Normal,tcp_session_idle_timeout,Normal",
+			map[string]int64{"tcp.t.idle_timeout": 1}},
+		{"duration", func(b *bed) { b.proxy.MaxDuration = 100 * time.Millisecond },
+			"DT DurationTimeout rx=0 tx=0 code=0 host=- cluster=c attempts=1 reason=- closed=-,Normal,max_connection_duration_reached,Normal",
+			map[string]int64{"tcp.t.max_downstream_connection_duration": 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBed(t)
+			b.setHosts(stalled(t))
+			b.proxy.AccessLog = []*accesslog.Log{b.logTo(observedFormat)}
+			c.set(b)
+			b.apply()
+			if got, then := b.dial().hearOut(); got != "" || then != "end of stream" {
+				t.Errorf("got %q, then %s", got, then)
+			}
+			for name, n := range map[string]int64{
+				"cluster.c.upstream_cx_destroy": 1, "cluster.c.upstream_cx_destroy_local": 1, "cluster.c.upstream_cx_total": 1,
+				"cluster.c.upstream_rq_cancelled": 1, "cluster.c.upstream_rq_pending_total": 1,
+				"listener.127.0.0.1_10000.downstream_cx_destroy": 1, "listener.127.0.0.1_10000.downstream_cx_total": 1,
+				"tcp.t.downstream_cx_total": 1,
+			} {
+				c.stats[name] = n
+			}
+			b.checkEnd([]string{c.line}, c.stats)
+		})
 	}
 }
