@@ -19,13 +19,13 @@ type Remembered struct {
 // flows yields every remembered flow, and is not asked for if nothing is
 // excepted. Changes are not held up while it runs.
 func (s *Steering) Sweep(now time.Duration, flows iter.Seq[Remembered]) {
-	s.sweeping.Lock()
-	defer s.sweeping.Unlock()
-	v := s.closeOpen(now)
-	if v == nil || !v.excepted() {
-		return
+	w := s.BeginSweep(now)
+	if w.Needed() {
+		for f := range flows {
+			w.See(f)
+		}
 	}
-	s.settle(v, v.differing(now, flows))
+	w.End(true)
 }
 
 func (v *view) excepted() bool {
@@ -65,32 +65,25 @@ func (s *Steering) closeOpen(now time.Duration) *view {
 	})
 }
 
-// differing returns, by array, the slots that lie on the way of a live flow to
-// an owner that it is not with.
-func (v *view) differing(now time.Duration, flows iter.Seq[Remembered]) map[*array]map[int]bool {
-	marks := map[*array]map[int]bool{}
-	for f := range flows {
-		if !v.live(f.Backend, f.Generation, f.Last, now) {
-			continue
-		}
-		if owner, _ := v.follow(f.Hash, f.ClassHash); owner == f.Backend {
-			continue
-		}
-		for a := v.arrays[root]; ; {
-			i := a.index(f.Hash, f.ClassHash)
-			if a.slots[i].state() == excepted {
-				if marks[a] == nil {
-					marks[a] = map[int]bool{}
-				}
-				marks[a][i] = true
-			}
-			if a.leaf {
-				break
-			}
-			a = v.arrays[a.slots[i].owner()]
-		}
+// mark notes, by array, the slots that lie on the way of a live flow to an owner
+// that it is not with.
+func (v *view) mark(f Remembered, marks map[*array]map[int]bool) {
+	if owner, _ := v.follow(f.Hash, f.ClassHash); owner == f.Backend {
+		return
 	}
-	return marks
+	for a := v.arrays[root]; ; {
+		i := a.index(f.Hash, f.ClassHash)
+		if a.slots[i].state() == excepted {
+			if marks[a] == nil {
+				marks[a] = map[int]bool{}
+			}
+			marks[a][i] = true
+		}
+		if a.leaf {
+			return
+		}
+		a = v.arrays[a.slots[i].owner()]
+	}
 }
 
 // settle settles the excepted slots of v that are not marked. Arrays that have

@@ -37,6 +37,13 @@ type Cluster struct {
 	// proxy's policy says (consistent_hashing_lb_config.hash_policy; TCP only).
 	HashSourceIP bool
 
+	// Forwarding (XDP) is ipip, gue, l2 or nat; "" for the default, ipip.
+	Forwarding string
+	// Track (XDP) is changed, all or off: which flows are remembered; "" is changed.
+	Track string
+	// LearningWindow (XDP) bounds how long a slot stays open after a change; 0 is the idle timeout.
+	LearningWindow time.Duration
+
 	// Hosts in host-set order: by priority, then locality by locality, as the balancers walk them.
 	Hosts []*Host
 	// Balancer picks among Hosts. Never nil.

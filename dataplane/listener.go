@@ -32,6 +32,9 @@ type Listener struct {
 	Inbound         bool
 	AddedViaAPI     bool
 
+	// Dataplane is the listener's own choice: auto, xdp, xdp-generic or proxy; "" for the instance's.
+	Dataplane string
+
 	// ListenerFilters run in order before a chain is chosen (TCP).
 	ListenerFilters []ListenerFilter
 	// FiltersTimeout bounds them; 0 means no bound.
@@ -218,7 +221,9 @@ type UDPProxy struct {
 	// Route names the cluster for a client; "" means none.
 	Route func(src, dst netip.AddrPort) string
 	// Clusters lists every cluster that Route may name.
-	Clusters    []string
+	Clusters []string
+	// Only is the cluster of every client, "" if Route looks at addresses.
+	Only        string
 	Hash        HashPolicy
 	IdleTimeout time.Duration
 	// PerPacket picks a host for each datagram; sessions are then keyed by addresses and host.

@@ -50,4 +50,6 @@ type ListenerStatus struct {
 	Addresses []ListenAddress
 	Protocol  Protocol
 	Draining  bool
+	// Dataplane is where it runs (xdp, xdp-generic or proxy), and Reason why; "" if there is only one.
+	Dataplane, Reason string
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/guideway/guideway/controlplane/envoy"
 	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/dataplane/xdp"
 )
 
 // configFlags say where a configuration comes from; many commands have them.
@@ -79,6 +80,9 @@ type serveFlags struct {
 	noWatch     bool
 	stateDir    string
 	drainOnTerm bool
+
+	requireNative bool
+	pins          string
 }
 
 func (f *serveFlags) register(s *pflag.FlagSet) {
@@ -100,6 +104,9 @@ func (f *serveFlags) register(s *pflag.FlagSet) {
 	s.BoolVar(&f.noWatch, "no-watch", false, "do not watch the configuration file for changes")
 	s.StringVar(&f.stateDir, "state-dir", "", "`directory` that keeps the last good state from a management server, to start with while it cannot be reached")
 	s.BoolVar(&f.drainOnTerm, "drain-on-term", false, "on SIGTERM drain listeners for --drain-time-s before the end")
+
+	s.BoolVar(&f.requireNative, "require-native", false, "refuse to run if XDP cannot run in the driver")
+	s.StringVar(&f.pins, "xdp-pins", xdp.DefaultPins, "`directory` in a bpffs for what outlives the process")
 
 	s.Uint32Var(&f.baseID, "base-id", 0, "accepted")
 	s.BoolVar(&f.dynamicBaseID, "use-dynamic-base-id", false, "accepted")

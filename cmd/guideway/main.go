@@ -85,7 +85,7 @@ changes nothing. Envoy's own flags are accepted; those without a meaning here do
 	}
 	f.register(root.Flags())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newBench(), newVersion())
+	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newBench(), newServices(), newBackends(), newFlows(), newCapture(), newDecap(), newDetach(), newVersion())
 	return root
 }
 

@@ -21,7 +21,6 @@ import (
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane/accesslog"
-	"github.com/guideway/guideway/dataplane/proxy"
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
@@ -149,10 +148,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	store := stats.NewStoreWith(statsConfig)
 	files := accesslog.NewFiles(store, f.flushInterval())
 	defer files.Close()
-	plane, err := proxy.New(proxy.Config{
-		Workers: f.workers(), Stats: store, Log: log.For("proxy"),
-		DrainTime: time.Duration(f.drainTime) * time.Second, DrainImmediately: f.drainStrategy == "immediate",
-	})
+	plane, err := newDataplane(f, log, store, config)
 	if err != nil {
 		return err
 	}
@@ -173,7 +169,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 		Reopen: func() { reopen(log, files) }, Stop: quit,
 	}
 	if config.Admin.Address.IsValid() {
-		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, FlushOnAdmin: config.StatsFlushOnAdmin, Log: log.For("admin")}, process)
+		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, FlushOnAdmin: config.StatsFlushOnAdmin, Inspector: plane, Log: log.For("admin")}, process)
 		if err != nil {
 			return err
 		}

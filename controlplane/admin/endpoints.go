@@ -55,6 +55,17 @@ func (s *Server) table() []*endpoint {
 			{"skip_exit", "drain without stopping the listeners"},
 			{"inboundonly", "only listeners whose traffic direction is inbound"},
 		}},
+		{path: "/guideway/capture", help: "packets of a listener in XDP, before and after forwarding, as pcap-ng", mutates: true, serve: s.capture, params: []param{
+			{"listener", "name of the listener"},
+			{"seconds", "how long; 10 unless given"},
+			{"packets", "end after so many; 0 for no bound"},
+			{"every", "take one packet in so many"},
+		}},
+		{path: "/guideway/flows", help: "flows that XDP remembers, one JSON object a line", serve: s.flows, params: []param{
+			{"listener", "only those of a listener"},
+			{"limit", "at most so many"},
+		}},
+		{path: "/guideway/services", help: "listeners: the data plane of each and why, backends, next hops, slots", serve: s.services},
 		{path: "/healthcheck/fail", help: "make /ready fail, so that traffic is taken elsewhere", mutates: true, serve: s.healthcheck(true)},
 		{path: "/healthcheck/ok", help: "make /ready succeed again", mutates: true, serve: s.healthcheck(false)},
 		{path: "/heapprofiler", help: "Envoy's heap profiler (use /debug/pprof/heap)", mutates: true, serve: static(http.StatusNotImplemented, "not available: use /debug/pprof/heap\n")},

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
@@ -25,7 +26,9 @@ type Config struct {
 	Stats *stats.Store
 	// FlushOnAdmin is stats_flush_on_admin: histograms are flushed when they are asked for.
 	FlushOnAdmin bool
-	Log          *slog.Logger
+	// Inspector tells what the data plane does; nil if there is none that tells.
+	Inspector dataplane.Inspector
+	Log       *slog.Logger
 }
 
 // Server is a running admin server.

@@ -43,6 +43,8 @@ func (t *translator) cluster(c *clusterv3.Cluster, at cursor) *model.Cluster {
 	m.Guideway = clusterSettings(c.GetMetadata(), at)
 	m.Settings.UDPDraining = m.Guideway.UDPDraining
 	m.Settings.RandomHash = m.Guideway.RandomHash
+	m.Settings.Forwarding, m.Settings.Track = m.Guideway.Forwarding, m.Guideway.Track
+	m.Settings.LearningWindow = m.Guideway.LearningWindow
 	m.HTTP2 = http2(c, at)
 	typed := t.discovery(c, m, at)
 	m.PanicThreshold = panicThreshold(c)

@@ -9,9 +9,8 @@ var listenerFields = table{
 			per_connection_buffer_limit_bytes drain_type listener_filters listener_filters_timeout
 			continue_on_listener_filters_timeout transparent freebind socket_options
 			traffic_direction udp_listener_config access_log tcp_backlog_size reuse_port
-			enable_reuse_port ignore_global_conn_limit tcp_keepalive bind_to_port`,
+			enable_reuse_port ignore_global_conn_limit tcp_keepalive bind_to_port metadata`,
 		ignored: notes{
-			"metadata":                                     "nothing reads it",
 			"stats_matcher":                                "use the stats_config of the bootstrap",
 			"tcp_fast_open_queue_length":                   "connections open the ordinary way",
 			"enable_mptcp":                                 "connections are plain TCP",

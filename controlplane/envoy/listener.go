@@ -63,6 +63,7 @@ func (t *translator) listener(l *listenerv3.Listener, at cursor) *model.Listener
 		BufferLimit:              defaultBuffer,
 		IgnoreGlobalConnLimit:    l.GetIgnoreGlobalConnLimit(),
 		DrainModifyOnly:          l.GetDrainType() == listenerv3.Listener_MODIFY_ONLY,
+		Dataplane:                listenerDataplane(l.GetMetadata(), at),
 		Inbound:                  l.GetTrafficDirection() == corev3.TrafficDirection_INBOUND,
 		AddedViaAPI:              t.api,
 		FiltersTimeout:           duration(l.GetListenerFiltersTimeout(), defaultFiltersTimeout),

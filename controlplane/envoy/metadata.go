@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,9 @@ const ours = "guideway"
 
 // forwardings are the ways in which the XDP data plane reaches a host.
 var forwardings = []string{"ipip", "gue", "l2", "nat"}
+
+// dataplanes are the modes of an instance or a listener.
+var dataplanes = []string{"auto", "xdp", "xdp-generic", "proxy"}
 
 // settings reads a struct of our own: each key by its reader, and unknown keys are errors.
 func settings(v *structpb.Value, at cursor, readers map[string]func(*structpb.Value, cursor)) {
@@ -70,7 +74,7 @@ func oneOf(into *string, words ...string) func(*structpb.Value, cursor) {
 func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 	out := model.Settings{Dataplane: "auto"}
 	settings(metadata.GetFields()[ours], at.field(ours), map[string]func(*structpb.Value, cursor){
-		"dataplane": oneOf(&out.Dataplane, "auto", "xdp", "xdp-generic", "proxy"),
+		"dataplane": oneOf(&out.Dataplane, dataplanes...),
 		"interfaces": func(v *structpb.Value, at cursor) {
 			list, ok := v.GetKind().(*structpb.Value_ListValue)
 			if !ok {
@@ -84,6 +88,21 @@ func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 					continue
 				}
 				out.Interfaces = append(out.Interfaces, name)
+			}
+		},
+		"outer_sources": func(v *structpb.Value, at cursor) {
+			list, ok := v.GetKind().(*structpb.Value_ListValue)
+			if !ok {
+				at.fail("must be a list of prefixes, such as [\"10.200.0.0/16\"]")
+				return
+			}
+			for i, e := range list.ListValue.GetValues() {
+				prefix, err := netip.ParsePrefix(e.GetStringValue())
+				if err != nil || prefix != prefix.Masked() {
+					at.at(i).fail("must be a prefix with no bits set behind it, such as 10.200.0.0/16")
+					continue
+				}
+				out.OuterSources = append(out.OuterSources, prefix)
 			}
 		},
 		"hash_seed": func(v *structpb.Value, at cursor) {
@@ -156,4 +175,15 @@ func endpointForwarding(m *corev3.Metadata, at cursor) string {
 			map[string]func(*structpb.Value, cursor){"forwarding": oneOf(&forwarding, forwardings...)})
 	}
 	return forwarding
+}
+
+// listenerDataplane reads a listener's metadata.filter_metadata.guideway.
+func listenerDataplane(m *corev3.Metadata, at cursor) string {
+	var plane string
+	foreign(m, "listener", at, ours)
+	if s := m.GetFilterMetadata()[ours]; s != nil {
+		settings(structpb.NewStructValue(s), at.field("metadata").field("filter_metadata").field(ours),
+			map[string]func(*structpb.Value, cursor){"dataplane": oneOf(&plane, dataplanes...)})
+	}
+	return plane
 }

@@ -26,10 +26,13 @@ func (t *translator) udpProxy(m *udpproxyv3.UdpProxyConfig, at cursor) *dataplan
 	dotted(m.GetStatPrefix(), at)
 	switch r := m.GetRouteSpecifier().(type) {
 	case *udpproxyv3.UdpProxyConfig_Cluster:
-		p.Clusters = []string{r.Cluster}
+		p.Clusters, p.Only = []string{r.Cluster}, r.Cluster
 		p.Route = func(_, _ netip.AddrPort) string { return r.Cluster }
 	case *udpproxyv3.UdpProxyConfig_Matcher:
 		p.Route, p.Clusters = udpRoutes(r.Matcher, at.field("matcher"))
+		if r.Matcher.GetMatcherType() == nil && r.Matcher.GetOnNoMatch().GetAction() != nil && len(p.Clusters) == 1 {
+			p.Only = p.Clusters[0]
+		}
 	}
 	if p.Route == nil { // after a problem
 		p.Route = func(_, _ netip.AddrPort) string { return "" }

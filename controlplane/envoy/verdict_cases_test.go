@@ -144,7 +144,7 @@ var verdicts = []verdictCase{
 	{"tcp", "X.transport_socket: {name: envoy.transport_sockets.raw_buffer}", refuses, "has no typed_config", ""},
 	{"tcp", "X.transport_socket: {name: x, typed_config: {'@type': type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer}}", accepts, "", ""},
 	{"tcp", "X.filters[0]: {name: hcm, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: h, route_config: {}}}", strict, "HttpConnectionManager) is not supported", outside},
-	{"tcp", "L.metadata: {filter_metadata: {a: {b: c}}}", accepts, "metadata is ignored", ""},
+	{"tcp", "L.metadata: {filter_metadata: {a: {b: c}}}", accepts, "metadata of listeners is ignored but for guideway", ""},
 	{"tcp", "L.stat_prefix: a.b", accepts, "has a dot", ""},
 	{"tcp", "L.api_listener: {}", refuses, "api_listener", ""},
 

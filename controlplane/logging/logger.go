@@ -16,7 +16,7 @@ import (
 )
 
 // Components are the loggers that exist from the start, in the order in which they are listed.
-var Components = []string{"admin", "config", "conn", "dns", "hc", "main", "proxy", "runtime", "upstream", "xds"}
+var Components = []string{"admin", "config", "conn", "dns", "hc", "main", "proxy", "runtime", "upstream", "xdp", "xds"}
 
 // Log is the process log. Safe for concurrent use.
 type Log struct {

@@ -86,7 +86,9 @@ type Admin struct {
 type Settings struct {
 	Dataplane  string // auto, xdp, xdp-generic or proxy
 	Interfaces []string
-	HashSeed   uint64
+	// OuterSources are prefixes that XDP takes outer source addresses from.
+	OuterSources []netip.Prefix
+	HashSeed     uint64
 }
 
 // RuntimeLayer is one layer of the runtime.

@@ -14,6 +14,8 @@ type hashPicker struct {
 	ring  *maglev.Ring
 	bound *maglev.BoundedLoad // nil for none
 	live  *dataplane.ClusterLive
+	// localities that the table was built with.
+	localities []maglev.Locality
 }
 
 func newHashPicker(c Config, in Input, set HostSet, panic bool, cache *Cache, priority int) (picker, error) {
@@ -28,7 +30,7 @@ func newHashPicker(c Config, in Input, set HostSet, panic bool, cache *Cache, pr
 	if err != nil {
 		return nil, err
 	}
-	p.table, p.ring = built.table, built.ring
+	p.table, p.ring, p.localities = built.table, built.ring, localities
 	if len(hosts) > 0 {
 		cache.report(built, in.Stats.Scope)
 	}
@@ -91,6 +93,47 @@ type Table struct {
 	*maglev.Table
 	// Hosts by the table's host index.
 	Hosts []*dataplane.Host
+
+	localities []maglev.Locality
+}
+
+// Without returns the table as it is with hosts left out, and which hosts its indexes stand for: a data
+// plane that cannot reach some hosts yet, or any more, gives their share to the others. Those that are not
+// asked for keep their places as far as Maglev can.
+func (t Table) Without(out func(*dataplane.Host) bool) (Table, error) {
+	var hosts []maglev.Host
+	kept := t
+	kept.Hosts = nil
+	for i, h := range t.Hosts {
+		if !out(h) {
+			hosts = append(hosts, t.Host(i))
+			kept.Hosts = append(kept.Hosts, h)
+		}
+	}
+	if len(kept.Hosts) == len(t.Hosts) {
+		return t, nil
+	}
+	localities := t.localities
+	if localities != nil {
+		// One without hosts has no share.
+		localities = slices.Clone(localities)
+		for i := range localities {
+			localities[i].Empty = !slices.ContainsFunc(hosts, func(h maglev.Host) bool { return h.Locality == i })
+		}
+	}
+	var err error
+	kept.Table, err = maglev.Build(t.Size(), hosts, localities)
+	return kept, err
+}
+
+// Bounded reports whether a balancer moves flows away from busy hosts (hash_balance_factor), which takes
+// more than a table.
+func Bounded(b dataplane.Balancer) bool {
+	lb, ok := b.(*balancer)
+	return ok && slices.ContainsFunc(lb.pickers, func(p picker) bool {
+		h, ok := p.(*hashPicker)
+		return ok && h.bound != nil
+	})
 }
 
 // Tables returns the Maglev tables of a balancer made by New, by priority; none for other policies.
@@ -99,7 +142,7 @@ func Tables(b dataplane.Balancer) []Table {
 	if b, ok := b.(*balancer); ok {
 		for p, pk := range b.pickers {
 			if h, ok := pk.(*hashPicker); ok && h.table != nil {
-				tables = append(tables, Table{Priority: p, Table: h.table, Hosts: h.hosts})
+				tables = append(tables, Table{Priority: p, Table: h.table, Hosts: h.hosts, localities: h.localities})
 			}
 		}
 	}
