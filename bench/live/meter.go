@@ -221,16 +221,18 @@ func (m *Meter) Settle(ctx context.Context, rounds int) error {
 	goals := make(map[*slot]goal, len(m.slots))
 	for _, s := range m.slots {
 		s.mu.Lock()
-		if s.flow != nil {
-			goals[s] = goal{s.flow, s.flow.seq + uint64(rounds)}
+		g := goal{flow: s.flow}
+		if g.flow != nil {
+			g.seq = g.flow.seq + uint64(rounds)
 		}
+		goals[s] = g
 		s.mu.Unlock()
 	}
 	return m.poll(ctx, func() bool {
 		for s, g := range goals {
 			s.mu.Lock()
 			var met bool
-			if s.flow == g.flow {
+			if s.flow != nil && s.flow == g.flow {
 				met = g.flow.answered >= g.seq
 			} else {
 				met = s.flow != nil || s.failures > 0
