@@ -56,6 +56,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		}
 		defer os.RemoveAll(dir)
 		o.Dir = dir
+	} else if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return Result{}, err
 	}
 	d := &demo{Options: o, config: filepath.Join(o.Dir, "demo.yaml")}
 	defer d.stop()
