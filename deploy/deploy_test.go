@@ -79,10 +79,18 @@ func TestSystemdUnit(t *testing.T) {
 	if err := os.WriteFile(file, bytes.ReplaceAll(unit, []byte("/usr/local/bin/guideway"), []byte(program)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", file).CombinedOutput()
-	if err != nil || bytes.Contains(out, []byte("guideway.service")) {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	verify := func(what string) {
+		t.Helper()
+		cmd := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", file)
+		cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // with what else is in the directory
+		out, err := cmd.CombinedOutput()
+		if err != nil || bytes.Contains(out, []byte("guideway.service")) || bytes.Contains(out, []byte("xdp.conf")) {
+			t.Errorf("systemd-analyze verify of %s: %v\n%s", what, err, out)
+		}
 	}
+	verify("the unit")
+	install(t, "systemd/guideway.service.d/xdp.conf.example", filepath.Join(dir, "guideway.service.d", "xdp.conf"), 0o644)
+	verify("the unit with the drop-in for XDP")
 }
 
 // TestDockerfile does what the Dockerfile says, as far as that goes without Docker: it builds the program
@@ -115,9 +123,9 @@ func TestDockerfile(t *testing.T) {
 				t.Fatalf("%s: %v\n%s", sh, err, out)
 			}
 		case word == "COPY" && strings.HasPrefix(rest, "--from=build /guideway "):
-			install(t, built, image+strings.Fields(rest)[2])
+			install(t, built, image+strings.Fields(rest)[2], 0o755)
 		case word == "COPY" && strings.Contains(rest, "deploy/"):
-			install(t, filepath.Join("..", strings.Fields(rest)[0]), image+strings.Fields(rest)[1])
+			install(t, filepath.Join("..", strings.Fields(rest)[0]), image+strings.Fields(rest)[1], 0o644)
 		case word == "ENTRYPOINT":
 			entrypoint = words(rest)
 		case word == "CMD":
@@ -173,7 +181,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-func install(t *testing.T, from, to string) {
+func install(t *testing.T, from, to string, mode os.FileMode) {
 	t.Helper()
 	b, err := os.ReadFile(from)
 	if err != nil {
@@ -182,7 +190,7 @@ func install(t *testing.T, from, to string) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(to, b, 0o755); err != nil {
+	if err := os.WriteFile(to, b, mode); err != nil {
 		t.Fatal(err)
 	}
 }
