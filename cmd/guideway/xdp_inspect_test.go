@@ -156,3 +156,45 @@ func TestXDPBesideProxy(t *testing.T) {
 		t.Errorf("%d listeners in the proxy and %d in XDP, want 2 and 3", s["guideway.dataplane.listeners.proxy"], s["guideway.dataplane.listeners.xdp_native"])
 	}
 }
+
+// Open slots close after the idle timeout, and settle when no flow is left that differs from the table.
+func TestXDPSlotsSettle(t *testing.T) {
+	b := newXDPBed(t, "ipip", false)
+	dir := t.TempDir()
+	short := func(c testbed.Message) {
+		for _, l := range c["static_resources"].(testbed.Message)["listeners"].([]any) {
+			if l := l.(testbed.Message); l["name"] == "udp" {
+				l["listener_filters"] = []any{testbed.UDPProxy("u", "udp", testbed.Message{"idle_timeout": "2s"})}
+			}
+		}
+	}
+	p := b.start(t, dir, b.config("xdp", xdpHealth{}, short))
+	udp := b.hold(t, "udp", 50)
+	b.rewrite(t, dir, b.config("xdp", xdpHealth{"DRAINING"}, short))
+	stat := func(name string) int64 { return p.Stats()["guideway.service.udp."+name] }
+	await(t, "slots are open", func() bool { return stat("open_slots") > 20000 })
+	// Flows that go on keep their slots from settling, and stay where they are.
+	await(t, "the slots are excepted", func() bool {
+		b.check(t, "learned", udp, func(string) bool { return true })
+		return stat("open_slots") == 0 && stat("excepted_slots") > 0
+	})
+	drained := 0
+	for _, f := range udp {
+		if f.backend == "b1" {
+			drained++
+		}
+	}
+	if n := stat("excepted_slots"); n > int64(drained) {
+		await(t, "all but the slots of live flows settle", func() bool {
+			b.check(t, "excepted", udp, func(string) bool { return true })
+			return stat("excepted_slots") <= int64(drained)
+		})
+	}
+	await(t, "the rest settles when the flows are idle", func() bool { return stat("excepted_slots") == 0 })
+	b.check(t, "begun anew", udp, func(backend string) bool { return backend != "b1" })
+	for _, f := range udp {
+		if f.backend == "b1" {
+			t.Errorf("%s went to the drained backend after its slot had settled", f.LocalAddr())
+		}
+	}
+}

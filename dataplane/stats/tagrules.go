@@ -61,6 +61,10 @@ var defaultRules = []rule{
 	{tag: "envoy.local_listener_ratelimit_prefix", pattern: "listener_local_ratelimit.$.**"},
 	{tag: "envoy.dns_filter_prefix", pattern: "dns_filter.$.**"},
 	{tag: "envoy.google_grpc_client_prefix", pattern: "grpc.$.**"},
+	// Guideway's own.
+	{tag: "guideway.listener", pattern: "guideway.service.$.**"},
+	{tag: "guideway.reason", pattern: "guideway.xdp.drop.$"},
+	{tag: "guideway.event", pattern: "guideway.xdp.event.$"},
 }
 
 func (r rule) compile() extractor {
