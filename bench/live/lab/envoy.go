@@ -83,6 +83,8 @@ type envoyLike struct {
 	*process
 	eds    bool // endpoints in a file of their own
 	config string
+	// node and cluster are what metadata says that only Guideway knows.
+	node, cluster message
 }
 
 func (b *envoyLike) start(ctx context.Context, at Place, fleet Fleet, program string, args ...string) (err error) {
@@ -198,6 +200,9 @@ func (b *envoyLike) bootstrap(fleet Fleet) message {
 			// Otherwise a host that is removed and answers its checks stays.
 			"ignore_health_on_host_removal": true,
 		}
+		if b.cluster != nil {
+			c["metadata"] = message{"filter_metadata": message{"guideway": b.cluster}}
+		}
 		if b.eds {
 			c["type"] = "EDS"
 			c["eds_cluster_config"] = message{"eds_config": message{
@@ -210,8 +215,12 @@ func (b *envoyLike) bootstrap(fleet Fleet) message {
 		clusters = append(clusters, c)
 	}
 	at := b.place.VIP
+	node := message{"id": "lab", "cluster": "lab"}
+	if b.node != nil {
+		node["metadata"] = message{"guideway": b.node}
+	}
 	return message{
-		"node":  message{"id": "lab", "cluster": "lab"},
+		"node":  node,
 		"admin": message{"address": socketAddress("TCP", "127.0.0.1", 9901)},
 		"static_resources": message{
 			"clusters": clusters,

@@ -27,6 +27,9 @@ func TestSubjects(t *testing.T) {
 			if s.Name == envoyProxy.Name {
 				options.Envoy = testbed.FindEnvoy(t)
 			}
+			if s.XDP && os.Getenv("GUIDEWAY_TEST_IN_USER_NAMESPACE") != "" {
+				testbed.Skip(t, "needs XDP: run as root")
+			}
 			if _, err := s.Find(options); err != nil {
 				testbed.Skip(t, err.Error())
 			}
@@ -44,6 +47,9 @@ func TestSubjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkOutcome(t, &c.Outcomes[0])
+			if mounts, err := os.ReadFile("/proc/mounts"); err != nil || strings.Contains(string(mounts), "guideway-lab-") {
+				t.Errorf("a mount is left: %s, %v", mounts, err)
+			}
 			for _, format := range []string{"text", "json", "csv", "markdown"} {
 				if err := c.Report().Write(io.Discard, format); err != nil {
 					t.Errorf("report as %s: %v", format, err)
@@ -68,22 +74,44 @@ func checkOutcome(t *testing.T, o *Outcome) {
 			if k.Flows == 0 || k.Sent == 0 || k.Answered == 0 {
 				t.Errorf("%s, %v: %d flows, %d messages, %d answers", s.Name, n, k.Flows, k.Sent, k.Answered)
 			}
-			if i >= 2 && k.Backends["b1"] > 0 { // after the drain
+			// After the drain. XDP cannot tell UDP flows that begin from those that go on: until its learning window
+			// ends, slots that changed leave them where they would have been.
+			if i >= 2 && k.Backends["b1"] > 0 && (n == live.TCP || !o.Subject.XDP) {
 				t.Errorf("%s, %v: %d new flows went to the drained backend", s.Name, n, k.Backends["b1"])
 			}
 		}
 	}
+	if o.Subject.Name == "guideway-xdp-off" {
+		checkUntracked(t, steps)
+		return
+	}
+	guideway := strings.HasPrefix(o.Subject.Name, "guideway")
 	for _, s := range steps[1 : len(steps)-1] {
 		if k := &s.Of[live.TCP]; k.Broken.All+k.Moved.All > 0 {
 			t.Errorf("%s: %d connections broke (%v), %d moved", s.Name, k.Broken.All, k.Endings, k.Moved.All)
 		}
-		if k := &s.Of[live.UDP]; o.Subject.Name == guidewayProxy.Name && (k.Broken.All > 0 || k.Moved.Elsewhere > 0 || !strings.HasPrefix(s.Name, "remove") && k.Moved.All > 0) {
+		if k := &s.Of[live.UDP]; guideway && (k.Broken.All > 0 || k.Moved.Elsewhere > 0 || !strings.HasPrefix(s.Name, "remove") && k.Moved.All > 0) {
 			t.Errorf("%s: %d UDP flows broke, %d moved, %d of them elsewhere", s.Name, k.Broken.All, k.Moved.All, k.Moved.Elsewhere)
 		}
 	}
 	died := &steps[len(steps)-1].Of[live.TCP]
 	if died.Broken.All != died.Affected || died.Broken.Elsewhere != 0 {
 		t.Errorf("%d connections were on the backend that failed, %d broke, %d elsewhere", died.Affected, died.Broken.All, died.Broken.Elsewhere)
+	}
+}
+
+// checkUntracked holds what is known of packets that go by the table alone: what is drained, removed or fails
+// loses all its flows, since the packets go to backends that do not know them.
+func checkUntracked(t *testing.T, steps []*live.Step) {
+	t.Helper()
+	for _, s := range steps[2:] {
+		tcp, udp := &s.Of[live.TCP], &s.Of[live.UDP]
+		if own := tcp.Broken.All - tcp.Broken.Elsewhere; own != tcp.Affected {
+			t.Errorf("%s: %d connections were on it, %d of them broke", s.Name, tcp.Affected, own)
+		}
+		if own := udp.Moved.All - udp.Moved.Elsewhere; own != udp.Affected {
+			t.Errorf("%s: %d UDP flows were on it, %d of them moved", s.Name, udp.Affected, own)
+		}
 	}
 }
 
@@ -106,7 +134,9 @@ func TestLeavesNothingBehind(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	p.Stop()
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
 	testbed.Eventually(t, "the child is gone", func() bool {
 		stat, err := os.ReadFile(filepath.Join("/proc", child, "stat"))
 		return err != nil || strings.Contains(string(stat), ") Z ")

@@ -60,4 +60,4 @@ func (n *nft) Apply(ctx context.Context, fleet Fleet) error {
 }
 
 // Stop implements Balancer. The rules go with the namespace.
-func (n *nft) Stop() {}
+func (n *nft) Stop() error { return nil }

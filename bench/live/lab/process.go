@@ -50,8 +50,11 @@ func start(at Place, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// Stop ends the program and those it started. Its flows are gone by then.
-func (p *process) Stop() {
+// Stop ends the program and those it started, if it was started. Its flows are gone by then.
+func (p *process) Stop() error {
+	if p == nil || p.cmd == nil {
+		return nil
+	}
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-p.done:
@@ -59,6 +62,7 @@ func (p *process) Stop() {
 	}
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.done
+	return nil
 }
 
 // errEnded says that a program ended that should not.

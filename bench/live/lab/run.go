@@ -121,7 +121,7 @@ func choose(names []string) ([]Subject, error) {
 }
 
 // measure runs one subject in a network of its own.
-func measure(ctx context.Context, plan Plan, s Subject) (*live.Results, error) {
+func measure(ctx context.Context, plan Plan, s Subject) (_ *live.Results, err error) {
 	dir, err := os.MkdirTemp("", "guideway-lab-")
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func measure(ctx context.Context, plan Plan, s Subject) (*live.Results, error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, err
 	}
-	n, err := buildNetwork(ctx, plan.Backends+1)
+	n, err := buildNetwork(ctx, plan.Backends+1, s.XDP)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func measure(ctx context.Context, plan Plan, s Subject) (*live.Results, error) {
 	fleet := Fleet(n.members[:plan.Backends])
 	b, err := s.Start(ctx, plan.Options, Place{VIP: vip, Dir: filepath.Clean(dir), Do: n.balancer.do}, fleet)
 	if b != nil {
-		defer b.Stop()
+		defer func() { err = errors.Join(err, b.Stop()) }()
 	}
 	if err != nil {
 		return nil, err

@@ -43,6 +43,8 @@ type Subject struct {
 	// About says how it balances, and how it is told of changes.
 	About    string
 	Networks []live.Network
+	// XDP asks for interfaces on which XDP programs can send.
+	XDP bool
 	// Find looks for what the subject needs, and fails if that is not there, saying what is missing.
 	// version is what the program says of itself.
 	Find func(Options) (version string, err error)
@@ -54,8 +56,8 @@ type Subject struct {
 type Balancer interface {
 	// Apply changes the fleet, and returns when the change is in force.
 	Apply(ctx context.Context, fleet Fleet) error
-	// Stop ends it and waits for that.
-	Stop()
+	// Stop ends it, waits for that, and removes what it left.
+	Stop() error
 }
 
 // Options are what subjects want to know of the machine.
@@ -76,5 +78,8 @@ type Place struct {
 
 // Subjects are all there are, in the order of the report.
 func Subjects() []Subject {
-	return []Subject{guidewayProxy, envoyProxy, haproxyRuntime, haproxyReload, nginxStream, nftables}
+	return []Subject{
+		guidewayXDP("changed"), guidewayXDP("all"), guidewayXDP("off"),
+		guidewayProxy, envoyProxy, haproxyRuntime, haproxyReload, nginxStream, nftables,
+	}
 }
