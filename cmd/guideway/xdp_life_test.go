@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/guideway/guideway/cmd/guideway/testbed"
 	"github.com/guideway/guideway/dataplane/xdp"
@@ -126,6 +127,42 @@ func TestXDPRestartAndDetach(t *testing.T) {
 		if !strings.HasSuffix(e.Name(), ".debug") {
 			t.Errorf("%s is left", e.Name())
 		}
+	}
+}
+
+// An agent with the capabilities that its page names, and no others, starts again and loses no flow. The bpffs is
+// there already, as systemd mounts it.
+func TestXDPWithFewPrivileges(t *testing.T) {
+	drop, err := exec.LookPath("setpriv")
+	if err != nil {
+		testbed.Skip(t, "setpriv is not installed")
+	}
+	b := newXDPBed(t, "ipip", false)
+	if err := unix.Mount("bpf", b.pins, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	few := testbed.Guideway(t)
+	script := filepath.Join(t.TempDir(), "guideway")
+	text := "#!/bin/sh\nexec " + drop + " --bounding-set -all,+bpf,+perfmon,+net_admin --inh-caps -all " + few.Exe + ` "$@"` + "\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	few.Exe = script
+	dir := t.TempDir()
+	start := func(h xdpHealth) *testbed.Proxy {
+		return few.StartIn(t, b.balancer, dir, b.config("xdp", h), "--xdp-pins", b.pins).Ready()
+	}
+	p := start(xdpHealth{})
+	flows := b.hold(t, "tcp", 200)
+	b.rewrite(t, dir, b.config("xdp", xdpHealth{"DRAINING"}))
+	await(t, "slots are open", func() bool { return p.Stats()["guideway.xdp.open_slots"] > 0 })
+	b.check(t, "drained", flows, func(string) bool { return true })
+	p.Signal(syscall.SIGKILL)
+	p.Wait()
+	p = start(xdpHealth{"DRAINING"})
+	b.check(t, "started again", flows, func(string) bool { return true })
+	if s := p.Stderr(); !strings.Contains(s, "taken over services=3") {
+		t.Errorf("not all services were taken over:\n%s", s)
 	}
 }
 

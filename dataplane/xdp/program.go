@@ -59,7 +59,7 @@ func openProgram(dir string, capacity bpf.Capacity, switches bpf.Switches, log *
 		p.close()
 		return nil, fmt.Errorf("make the map of identities: %w", explain(err))
 	}
-	if p.maps, err = newKernelMaps(&p.all, p.identities); err != nil {
+	if p.maps, err = newKernelMaps(dir, &p.all, p.identities); err != nil {
 		p.close()
 		return nil, explain(err)
 	}
