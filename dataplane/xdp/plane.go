@@ -172,7 +172,7 @@ func (p *Plane) Apply(ctx context.Context, snap *dataplane.Snapshot) error {
 	wanted := map[string]bool{}
 	var failed []dataplane.ListenerFailure
 	p.order = p.order[:0]
-	var fresh []*member
+	var fresh []netip.Addr
 	for _, l := range snap.Listeners {
 		if wanted[l.Name] {
 			continue // a second listener of one name; only the first is used
@@ -248,30 +248,24 @@ func (p *Plane) redirects(s *service) error {
 	return nil
 }
 
-// find enlists a service's hosts and their next hops, and returns those that nobody has asked for yet.
-func (p *Plane) find(s *service) (fresh []*member) {
+// find enlists a service's hosts, and returns the addresses among theirs that nobody has asked the way to yet.
+func (p *Plane) find(s *service) (fresh []netip.Addr) {
 	_, clusters, _ := clustersOf(s.listener, p.snap.Clusters)
 	s.enlist(clusters)
-	now := p.now()
+	var all []netip.Addr
 	for _, m := range s.members {
-		if m == nil {
-			continue
-		}
-		a := m.id.addr.Addr().Unmap()
-		known := p.hops.of[a] != nil
-		m.hop = p.hops.get(a, now)
-		if !known && m.wanted {
-			fresh = append(fresh, m)
+		if m != nil {
+			all = append(all, m.id.addr.Addr().Unmap())
 		}
 	}
-	return fresh
+	return p.hops.learn(all, p.now())
 }
 
 // awaitHops waits a little for neighbours that have been asked for just now.
-func (p *Plane) awaitHops(ctx context.Context, fresh []*member) {
+func (p *Plane) awaitHops(ctx context.Context, fresh []netip.Addr) {
 	waiting := func() bool {
-		return slices.ContainsFunc(fresh, func(m *member) bool {
-			x := p.hops.of[m.id.addr.Addr().Unmap()]
+		return slices.ContainsFunc(fresh, func(a netip.Addr) bool {
+			x := p.hops.of[a]
 			return x != nil && !x.resolved && x.ifindex != 0
 		})
 	}
