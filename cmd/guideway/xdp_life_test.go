@@ -166,6 +166,41 @@ func TestXDPWithFewPrivileges(t *testing.T) {
 	}
 }
 
+// An interface that goes and comes back has the program again.
+func TestXDPInterfaceComesBack(t *testing.T) {
+	b := newXDPBed(t, "ipip", false)
+	b.start(t, t.TempDir(), b.config("xdp-generic", xdpHealth{}))
+	if _, err := b.get(100); err != nil {
+		t.Fatal(err)
+	}
+	inNS(t, b.balancer, func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	testbed.Connect(t, testbed.End{Namespace: b.balancer, Interface: "eth0", Addresses: cable(2, 2)}, testbed.End{Namespace: b.router, Interface: "lb"})
+	inNS(t, b.balancer, func() error { return defaultRoute(cable(2, 1)) })
+	inNS(t, b.router, func() error {
+		l, err := netlink.LinkByName("lb")
+		if err != nil {
+			return err
+		}
+		br, err := netlink.LinkByName("br0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMaster(l, br)
+	})
+	await(t, "the program is attached again, and the backends answer", func() bool {
+		return strings.Count(b.ask(t, "backends", "--listener", "web"), "REACHABLE") == 3
+	})
+	if _, err := b.get(100); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What is in the way is named, and left alone.
 func TestXDPRefusals(t *testing.T) {
 	b := newXDPBed(t, "ipip", false)

@@ -38,7 +38,7 @@ func realMaps(t testing.TB) *kernelMaps {
 			t.Error(err)
 		}
 	})
-	p, err := openProgram(dir, bpf.Capacity{Flows: 4096, HalfOpen: 1024, NATFlows: 1024}, bpf.DefaultSwitches(), nil)
+	p, err := openProgram(dir, bpf.Capacity{Flows: 4096, HalfOpen: 1024, NATFlows: 1024}, bpf.DefaultSwitches(), false, nil)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
