@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/guideway/guideway/cmd/guideway/testbed"
 	"github.com/guideway/guideway/dataplane/xdp"
@@ -126,6 +127,77 @@ func TestXDPRestartAndDetach(t *testing.T) {
 		if !strings.HasSuffix(e.Name(), ".debug") {
 			t.Errorf("%s is left", e.Name())
 		}
+	}
+}
+
+// An agent with the capabilities that its page names, and no others, starts again and loses no flow. The bpffs is
+// there already, as systemd mounts it.
+func TestXDPWithFewPrivileges(t *testing.T) {
+	drop, err := exec.LookPath("setpriv")
+	if err != nil {
+		testbed.Skip(t, "setpriv is not installed")
+	}
+	b := newXDPBed(t, "ipip", false)
+	if err := unix.Mount("bpf", b.pins, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	few := testbed.Guideway(t)
+	script := filepath.Join(t.TempDir(), "guideway")
+	text := "#!/bin/sh\nexec " + drop + " --bounding-set -all,+bpf,+perfmon,+net_admin --inh-caps -all " + few.Exe + ` "$@"` + "\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	few.Exe = script
+	dir := t.TempDir()
+	start := func(h xdpHealth) *testbed.Proxy {
+		return few.StartIn(t, b.balancer, dir, b.config("xdp", h), "--xdp-pins", b.pins).Ready()
+	}
+	p := start(xdpHealth{})
+	flows := b.hold(t, "tcp", 200)
+	b.rewrite(t, dir, b.config("xdp", xdpHealth{"DRAINING"}))
+	await(t, "slots are open", func() bool { return p.Stats()["guideway.xdp.open_slots"] > 0 })
+	b.check(t, "drained", flows, func(string) bool { return true })
+	p.Signal(syscall.SIGKILL)
+	p.Wait()
+	p = start(xdpHealth{"DRAINING"})
+	b.check(t, "started again", flows, func(string) bool { return true })
+	if s := p.Stderr(); !strings.Contains(s, "taken over services=3") {
+		t.Errorf("not all services were taken over:\n%s", s)
+	}
+}
+
+// An interface that goes and comes back has the program again.
+func TestXDPInterfaceComesBack(t *testing.T) {
+	b := newXDPBed(t, "ipip", false)
+	b.start(t, t.TempDir(), b.config("xdp-generic", xdpHealth{}))
+	if _, err := b.get(100); err != nil {
+		t.Fatal(err)
+	}
+	inNS(t, b.balancer, func() error {
+		l, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	testbed.Connect(t, testbed.End{Namespace: b.balancer, Interface: "eth0", Addresses: cable(2, 2)}, testbed.End{Namespace: b.router, Interface: "lb"})
+	inNS(t, b.balancer, func() error { return defaultRoute(cable(2, 1)) })
+	inNS(t, b.router, func() error {
+		l, err := netlink.LinkByName("lb")
+		if err != nil {
+			return err
+		}
+		br, err := netlink.LinkByName("br0")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMaster(l, br)
+	})
+	await(t, "the program is attached again, and the backends answer", func() bool {
+		return strings.Count(b.ask(t, "backends", "--listener", "web"), "REACHABLE") == 3
+	})
+	if _, err := b.get(100); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -248,16 +248,24 @@ func (p *Plane) removeExtras(known map[serviceKey]bool, used, devices map[uint32
 			return err
 		}
 	}
+	inForce := map[uint32]bool{}
 	for i := range m.capacity().tables {
 		id, err := m.tableID(i)
 		if err != nil {
 			return err
 		}
-		if id != 0 && !used[i] {
+		switch {
+		case id == 0:
+		case used[i]:
+			inForce[id] = true
+		default:
 			if err := m.deleteTable(i); err != nil {
 				return err
 			}
 		}
+	}
+	if err := m.dropPins(inForce); err != nil {
+		return err
 	}
 	for d := range p.pub.devices {
 		if !devices[d] && !p.attachedTo(d) {

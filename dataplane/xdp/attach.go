@@ -85,6 +85,9 @@ func attach(dir string, d device, prog *ebpf.Program, mode Mode) (link.Link, err
 // errForeign says that an interface has a program of somebody else.
 var errForeign = errors.New("another XDP program is attached")
 
+// oneBuffer is about the MTU up to which frames fit a page with head and tail room; drivers differ.
+const oneBuffer = 3500
+
 // errMTU says that frames are longer than the driver gives a program that reads single buffers.
 var errMTU = errors.New("the MTU is too large for XDP without frags")
 
@@ -92,7 +95,6 @@ func (d device) attachError(mode Mode, err error) error {
 	if now, e := findDevice(d.name); e == nil && now.foreign != 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST)) {
 		return fmt.Errorf("interface %s: %w (id %d, name %q): it is left alone; detach it ('ip link set dev %s xdp off'), or name another interface", d.name, errForeign, now.foreign, now.foreignName, d.name)
 	}
-	const oneBuffer = 3500 // about a page, less head and tail room; drivers differ
 	if d.mtu > oneBuffer && (errors.Is(err, unix.ERANGE) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
 		return fmt.Errorf("interface %s, %s mode: %w: the MTU is %d, about %d is the limit ('ip link set dev %s mtu %d'): %w", d.name, mode, errMTU, d.mtu, oneBuffer, d.name, oneBuffer, err)
 	}

@@ -175,12 +175,14 @@ func (s *service) slots(t lb.Table, index map[*dataplane.Host]uint16, inTable ma
 	owners := make([]uint16, len(t.Hosts))
 	for i, h := range t.Hosts {
 		owners[i] = index[h]
+		if t.Count(i) > 0 {
+			inTable[owners[i]] = true
+		}
 	}
 	for i := range slots {
 		slots[i] = conntrack.NoBackend
 		if !t.Empty() {
 			slots[i] = owners[t.Owner(uint32(i))]
-			inTable[slots[i]] = true
 		}
 	}
 	return slots, nil

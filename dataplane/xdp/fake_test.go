@@ -102,6 +102,7 @@ func (f *fakeMaps) openTable(i uint32) (table, error) {
 	}
 	return nil, nil
 }
+func (f *fakeMaps) dropPins(map[uint32]bool) error        { return nil }
 func (f *fakeMaps) backend(i uint32) (bpf.Backend, error) { return f.back[i], nil }
 func (f *fakeMaps) putBackend(i uint32, b bpf.Backend) error {
 	return f.write(func() { f.back[i] = b })

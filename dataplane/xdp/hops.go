@@ -98,17 +98,33 @@ func newHops(n network) *hops { return &hops{net: n, of: map[netip.Addr]*hop{}} 
 
 // get returns the way to an address, and follows it from then on.
 func (h *hops) get(a netip.Addr, now time.Duration) hop {
-	x := h.of[a]
-	if x == nil {
-		x = &hop{}
+	if h.of[a] == nil {
+		h.learn([]netip.Addr{a}, now)
+	}
+	return *h.of[a]
+}
+
+// learn begins to follow the ways to addresses, and returns those that were not followed yet. The neighbours are
+// read once for all.
+func (h *hops) learn(all []netip.Addr, now time.Duration) (fresh []netip.Addr) {
+	var known map[place]neighbour
+	var err error
+	for _, a := range all {
+		if h.of[a] != nil {
+			continue
+		}
+		if fresh == nil {
+			known, err = h.net.neighbours()
+		}
+		fresh = append(fresh, a)
+		x := &hop{}
 		h.of[a] = x
-		known, err := h.net.neighbours()
 		h.find(a, x, known, err, now)
 		if x.ifindex != 0 && !x.hasMAC {
 			_ = h.net.ask(x.ifindex, x.gateway) // asked again by tick
 		}
 	}
-	return *x
+	return fresh
 }
 
 // keep follows only these addresses from then on.

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
@@ -17,6 +21,7 @@ import (
 // kernelMaps are the maps of the program. They implement programMaps.
 type kernelMaps struct {
 	*bpf.Maps
+	dir        string // of pins
 	identities *ebpf.Map
 	words      *ebpf.Memory // of backends
 	idle       *kernelTable // what barriers write
@@ -29,12 +34,12 @@ func identitySpec(backends uint32) *ebpf.MapSpec {
 	}
 }
 
-func newKernelMaps(m *bpf.Maps, identities *ebpf.Map) (*kernelMaps, error) {
+func newKernelMaps(dir string, m *bpf.Maps, identities *ebpf.Map) (*kernelMaps, error) {
 	words, err := m.Backends.Memory()
 	if err != nil {
 		return nil, fmt.Errorf("map the backends into memory: %w", err)
 	}
-	k := &kernelMaps{Maps: m, identities: identities, words: words}
+	k := &kernelMaps{Maps: m, dir: dir, identities: identities, words: words}
 	t, err := k.makeTable(conntrack.Array{Slots: []uint32{0xffff0000 | uint32(conntrack.NoBackend)}}, 0)
 	if err != nil {
 		return nil, err
@@ -43,7 +48,7 @@ func newKernelMaps(m *bpf.Maps, identities *ebpf.Map) (*kernelMaps, error) {
 	return k, nil
 }
 
-func (k *kernelMaps) close() { k.idle.close() }
+func (k *kernelMaps) close() { k.idle.m.Close() }
 
 func (k *kernelMaps) capacity() capacity {
 	return capacity{k.Services4.MaxEntries(), k.Tables.MaxEntries(), k.Backends.MaxEntries()}
@@ -216,6 +221,15 @@ func (k *kernelMaps) deleteDevice(ifindex uint32) error {
 type kernelTable struct {
 	m     *ebpf.Map
 	mapID uint32
+	pin   string
+}
+
+// tablePins begins the names of the pins of inner maps, which end with their ids. Without a pin it takes
+// CAP_SYS_ADMIN to open a map that another process has made.
+const tablePins = "table-"
+
+func (k *kernelMaps) pinOf(id uint32) string {
+	return filepath.Join(k.dir, tablePins+strconv.FormatUint(uint64(id), 10))
 }
 
 func (k *kernelMaps) makeTable(a conntrack.Array, version uint64) (table, error) {
@@ -227,7 +241,7 @@ func (k *kernelMaps) makeTable(a conntrack.Array, version uint64) (table, error)
 	if err != nil {
 		return nil, fmt.Errorf("make a table of %d slots: %w", len(a.Slots), err)
 	}
-	t, err := tableOf(m)
+	t, err := k.tableOf(m)
 	if err != nil {
 		m.Close()
 		return nil, err
@@ -257,7 +271,7 @@ const (
 	innerMap = 1 << 12
 )
 
-func tableOf(m *ebpf.Map) (*kernelTable, error) {
+func (k *kernelMaps) tableOf(m *ebpf.Map) (*kernelTable, error) {
 	info, err := m.Info()
 	if err != nil {
 		return nil, err
@@ -266,11 +280,17 @@ func tableOf(m *ebpf.Map) (*kernelTable, error) {
 	if !ok {
 		return nil, errors.New("the kernel tells no ids of maps: Linux 4.13 or newer is needed")
 	}
-	return &kernelTable{m, uint32(id)}, nil
+	return &kernelTable{m, uint32(id), k.pinOf(uint32(id))}, nil
 }
 
 func (k *kernelMaps) putTable(index uint32, t table) error {
-	return k.Tables.Put(index, t.(*kernelTable).m)
+	x := t.(*kernelTable)
+	if _, err := os.Lstat(x.pin); errors.Is(err, os.ErrNotExist) {
+		if err := x.m.Pin(x.pin); err != nil {
+			return fmt.Errorf("pin a table: %w", err)
+		}
+	}
+	return k.Tables.Put(index, x.m)
 }
 
 func (k *kernelMaps) deleteTable(index uint32) error {
@@ -294,15 +314,38 @@ func (k *kernelMaps) openTable(index uint32) (table, error) {
 	if err != nil || id == 0 {
 		return nil, err
 	}
-	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
+	m, err := ebpf.LoadPinnedMap(k.pinOf(id), nil)
 	if err != nil {
-		return nil, fmt.Errorf("open table %d of the former agent (this needs CAP_SYS_ADMIN): %w", index, err)
+		if m, err = ebpf.NewMapFromID(ebpf.MapID(id)); err != nil {
+			return nil, fmt.Errorf("open table %d of the former agent, which is not pinned (this needs CAP_SYS_ADMIN): %w", index, err)
+		}
 	}
-	return tableOf(m)
+	return k.tableOf(m)
 }
 
 func (t *kernelTable) id() uint32 { return t.mapID }
-func (t *kernelTable) close()     { t.m.Close() }
+
+// close ends a table that is not in force: the kernel frees it when the last packet has left it.
+func (t *kernelTable) close() {
+	_ = os.Remove(t.pin) // if it was ever put; what stays is removed by the next reconciliation
+	t.m.Close()
+}
+
+func (k *kernelMaps) dropPins(inForce map[uint32]bool) error {
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		return fmt.Errorf("look at what is pinned: %w", err)
+	}
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), tablePins)
+		if id, err := strconv.ParseUint(text, 10, 32); ok && err == nil && !inForce[uint32(id)] {
+			if err := os.Remove(filepath.Join(k.dir, e.Name())); err != nil {
+				return fmt.Errorf("remove the pin of a table that is not in force: %w", err)
+			}
+		}
+	}
+	return nil
+}
 
 func (t *kernelTable) read() (conntrack.Array, uint64, error) {
 	var a conntrack.Array

@@ -58,6 +58,8 @@ type programMaps interface {
 	// tableID returns the id of the inner map at an index, 0 if there is none.
 	tableID(index uint32) (uint32, error)
 	openTable(index uint32) (table, error)
+	// dropPins removes what keeps tables but those in force, by id, for the next agent.
+	dropPins(inForce map[uint32]bool) error
 
 	backend(index uint32) (bpf.Backend, error)
 	// putBackend stores the words of an entry that differ: first addresses and MACs, then forwarding and

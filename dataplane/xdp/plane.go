@@ -84,7 +84,13 @@ func Open(c Config, listeners []*dataplane.Listener, clusters map[string]*datapl
 	if len(c.Modes) == 0 {
 		c.Modes = []Mode{Native, Generic}
 	}
-	prog, err := openProgram(c.Pins, c.Capacity, switchesFor(listeners, clusters), c.Log)
+	frags := false
+	for _, name := range c.Interfaces {
+		if d, err := findDevice(name); err == nil && d.mtu > oneBuffer {
+			frags = true // what cannot be attached is told of by attachAll
+		}
+	}
+	prog, err := openProgram(c.Pins, c.Capacity, switchesFor(listeners, clusters), frags, c.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +104,6 @@ func Open(c Config, listeners []*dataplane.Listener, clusters map[string]*datapl
 		return nil, err
 	}
 	p.program = prog
-	if _, err := findDeviceAll(c.Interfaces); err != nil {
-		prog.close()
-		return nil, err
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	events, err := watchNetwork(ctx, func(err error) { p.log.Debug("netlink", "reason", err) })
@@ -112,18 +114,6 @@ func Open(c Config, listeners []*dataplane.Listener, clusters map[string]*datapl
 	}
 	p.done.Go(func() { p.follow(ctx, events) })
 	return p, nil
-}
-
-func findDeviceAll(names []string) ([]device, error) {
-	var all []device
-	for _, name := range names {
-		d, err := findDevice(name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	return all, nil
 }
 
 // newPlane returns a plane on some maps, and adopts what they hold.
@@ -172,7 +162,7 @@ func (p *Plane) Apply(ctx context.Context, snap *dataplane.Snapshot) error {
 	wanted := map[string]bool{}
 	var failed []dataplane.ListenerFailure
 	p.order = p.order[:0]
-	var fresh []*member
+	var fresh []netip.Addr
 	for _, l := range snap.Listeners {
 		if wanted[l.Name] {
 			continue // a second listener of one name; only the first is used
@@ -226,8 +216,11 @@ func (p *Plane) useProgram(listeners []*dataplane.Listener, clusters map[string]
 		want.Redirect = 1
 	}
 	if want != p.program.switches {
-		p.program.adopted = false // reload replaces it
-		return p.program.reload(want, p.program.frags)
+		if err := p.program.reload(want, p.program.frags); err != nil {
+			return err
+		}
+		p.program.adopted = false // it has been replaced
+		return nil
 	}
 	return p.program.takeOver()
 }
@@ -248,30 +241,24 @@ func (p *Plane) redirects(s *service) error {
 	return nil
 }
 
-// find enlists a service's hosts and their next hops, and returns those that nobody has asked for yet.
-func (p *Plane) find(s *service) (fresh []*member) {
+// find enlists a service's hosts, and returns the addresses among theirs that nobody has asked the way to yet.
+func (p *Plane) find(s *service) (fresh []netip.Addr) {
 	_, clusters, _ := clustersOf(s.listener, p.snap.Clusters)
 	s.enlist(clusters)
-	now := p.now()
+	var all []netip.Addr
 	for _, m := range s.members {
-		if m == nil {
-			continue
-		}
-		a := m.id.addr.Addr().Unmap()
-		known := p.hops.of[a] != nil
-		m.hop = p.hops.get(a, now)
-		if !known && m.wanted {
-			fresh = append(fresh, m)
+		if m != nil {
+			all = append(all, m.id.addr.Addr().Unmap())
 		}
 	}
-	return fresh
+	return p.hops.learn(all, p.now())
 }
 
 // awaitHops waits a little for neighbours that have been asked for just now.
-func (p *Plane) awaitHops(ctx context.Context, fresh []*member) {
+func (p *Plane) awaitHops(ctx context.Context, fresh []netip.Addr) {
 	waiting := func() bool {
-		return slices.ContainsFunc(fresh, func(m *member) bool {
-			x := p.hops.of[m.id.addr.Addr().Unmap()]
+		return slices.ContainsFunc(fresh, func(a netip.Addr) bool {
+			x := p.hops.of[a]
 			return x != nil && !x.resolved && x.ifindex != 0
 		})
 	}
@@ -398,6 +385,7 @@ func (p *Plane) follow(ctx context.Context, events <-chan netEvent) {
 			p.hops.heard(n, now)
 		}
 		if refresh {
+			p.followInterfaces()
 			p.hops.refresh(now)
 		}
 		if tick {
@@ -490,4 +478,25 @@ func (p *Plane) Mode() (Mode, []string) {
 		names = append(names, a.device.name)
 	}
 	return p.program.attached[0].mode, names
+}
+
+// followInterfaces attaches the program again where an interface was replaced by one of its name.
+func (p *Plane) followInterfaces() {
+	if p.program == nil {
+		return
+	}
+	for _, a := range p.program.attached {
+		d, err := findDevice(a.device.name)
+		if err != nil || d.ifindex == a.device.ifindex {
+			continue // it is there, or not yet again
+		}
+		if err := p.program.attachAgain(a, d); err != nil {
+			p.log.Error("packets are not taken on an interface that has come back", "interface", d.name, "reason", err)
+			continue
+		}
+		p.log.Warn("an interface has come back, and has the program again", "interface", d.name, "mode", a.mode)
+		if err := p.addDevices(); err != nil {
+			p.log.Error("device map", "reason", err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/cilium/ebpf"
 
@@ -24,13 +25,12 @@ type program struct {
 	all        bpf.Maps
 	attached   []*attachment
 	adopted    bool // links of a former agent are attached, with its program
-	Lost       int
-	Replaced   bool
 	identities *ebpf.Map
 }
 
 // openProgram loads the program with the maps that are pinned in dir, or new ones.
-func openProgram(dir string, capacity bpf.Capacity, switches bpf.Switches, log *slog.Logger) (*program, error) {
+// frags loads it for frames in several buffers.
+func openProgram(dir string, capacity bpf.Capacity, switches bpf.Switches, frags bool, log *slog.Logger) (*program, error) {
 	if err := CheckPrivileges(); err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func openProgram(dir string, capacity bpf.Capacity, switches bpf.Switches, log *
 	if lost > 0 {
 		log.Warn("the maps of the former version have another layout: the flows that it remembered follow the tables now", "flows", lost)
 	}
-	p := &program{dir: dir, log: log, capacity: pinnedCapacity(dir, capacity), switches: switches, Lost: lost}
+	p := &program{dir: dir, log: log, capacity: pinnedCapacity(dir, capacity), switches: switches, frags: frags}
 	loaded, err := p.load()
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func openProgram(dir string, capacity bpf.Capacity, switches bpf.Switches, log *
 		p.close()
 		return nil, fmt.Errorf("make the map of identities: %w", explain(err))
 	}
-	if p.maps, err = newKernelMaps(&p.all, p.identities); err != nil {
+	if p.maps, err = newKernelMaps(dir, &p.all, p.identities); err != nil {
 		p.close()
 		return nil, explain(err)
 	}
@@ -175,6 +175,28 @@ func (p *program) attachIn(names []string, mode Mode) error {
 			if a.peer, err = openPeer(p.dir, d, p.log); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// attachAgain puts the program on an interface that has taken the place of the one that a was for.
+func (p *program) attachAgain(a *attachment, d device) error {
+	if err := d.preflight(a.mode, p.log); err != nil {
+		return err
+	}
+	a.link.Close()
+	if err := os.Remove(linkPin(p.dir, d.name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the link of the former interface: %w", err)
+	}
+	l, err := attach(p.dir, d, p.xdp, a.mode)
+	if err != nil {
+		return err
+	}
+	a.link, a.device = l, d
+	if a.mode == Native {
+		if a.peer, err = openPeer(p.dir, d, p.log); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -216,10 +216,8 @@ func (p *publisher) push(s *placed, t target) error {
 		return err
 	}
 
-	// 4 to 6. What nobody may meet any more.
-	if err := p.maps.barrier(); err != nil {
-		return err
-	}
+	// 4. Each put of a table is a barrier, and each of a service has had one: nobody is in the old state now.
+	// 5 and 6. What nobody may meet any more.
 	for _, i := range lost {
 		if err := p.maps.putBackend(backends.first+uint32(i), members[i].entry); err != nil {
 			return fmt.Errorf("end the generation of backend %s: %w", members[i].id.addr, err)
