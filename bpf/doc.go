@@ -14,7 +14,7 @@
 //
 //	map             type            key                 value               writer   bytes
 //	services4       hash            ServiceKey4         Service             loader   8 + 64
-//	services6       hash            ServiceKey6         Service             loader   20 + 64
+//	services6       hash            ServiceKey6         Service             loader   24 + 64
 //	tables          array of maps   u32                 inner array         loader   8, and 64 + 4 a slot
 //	backends        array, mmap     u32                 Backend             loader   64
 //	flows4          LRU hash        conntrack.Key4      Flow                program  16 + 16

@@ -302,8 +302,10 @@ static __always_inline int ipv4(struct xdp_md *ctx, __u32 l3)
 			struct piece x = {.l4 = l3, .ports = p.ports, .proto = p.proto, .backend = NO_BACKEND};
 			leave_fragment4(ctx, &x);
 		}
-		if (config.nat && !p.icmp && is_nat_port(p.ports >> 16))
-			return nat_return4(ctx, &p, &key);
+		if (config.nat && !p.icmp && is_nat_port(p.ports >> 16)) {
+			struct packet copy = p; /* so that p needs no place in memory */
+			return nat_return4(ctx, &copy, &key);
+		}
 		return XDP_PASS;
 	}
 	data = packet_start(ctx);
@@ -383,19 +385,21 @@ static __always_inline int ipv6(struct xdp_md *ctx, __u32 l3)
 	}
 	struct flow_key6 key = {.src = {client[0], client[1]}, .dst = {vip[0], vip[1]}};
 	((__u64 *)&key)[4] = p.ports | (__u64)proto << 32;
-	struct service_key6 to __attribute__((aligned(8)));
+	struct service_key6 to;
 	__u64 *word = (__u64 *)&to;
 	word[0] = vip[0];
 	word[1] = vip[1];
-	*(__u32 *)(word + 2) = p.ports >> 16 | (__u32)proto << 16;
+	word[2] = p.ports >> 16 | (__u32)proto << 16;
 	struct service *s = bpf_map_lookup_elem(&services6, &to);
 	if (!s) {
 		if (config.fragments && p.first && (is_vip6(vip) || (config.nat && is_nat_port(p.ports >> 16)))) {
 			struct piece x = {.l4 = l3, .ports = p.ports, .proto = p.proto, .backend = NO_BACKEND};
 			leave_fragment6(ctx, &x);
 		}
-		if (config.nat && !p.icmp && is_nat_port(p.ports >> 16))
-			return nat_return(ctx, &p, &key);
+		if (config.nat && !p.icmp && is_nat_port(p.ports >> 16)) {
+			struct packet copy = p; /* so that p needs no place in memory */
+			return nat_return(ctx, &copy, &key);
+		}
 		return XDP_PASS;
 	}
 	data = packet_start(ctx);

@@ -296,7 +296,7 @@ type guidewayServiceKey6 struct {
 	Vip   [16]uint8
 	Port  uint16
 	Proto uint8
-	Zero  uint8
+	Zero  [5]uint8
 }
 
 type guidewaySwitches struct {

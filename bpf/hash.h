@@ -13,7 +13,12 @@
 #define XX4 0x85EBCA77C2B2AE63ULL
 #define XX5 0x27D4EB2F165667C5ULL
 
-static __always_inline __u64 rotl(__u64 x, int n) { return x << n | x >> (64 - n); }
+/* The compiler would draw the shifts of a product into its constant factor, and multiply twice. */
+static __always_inline __u64 rotl(__u64 x, int n)
+{
+	opaque(x);
+	return x << n | x >> (64 - n);
+}
 
 static __always_inline __u64 xx_round(__u64 acc, __u64 lane) { return rotl(acc + lane * XX2, 31) * XX1; }
 

@@ -13,7 +13,7 @@ type (
 	Service = guidewayService
 	// ServiceKey4 is the key of services4, 8 bytes.
 	ServiceKey4 = guidewayServiceKey4
-	// ServiceKey6 is the key of services6, 20 bytes.
+	// ServiceKey6 is the key of services6, 24 bytes.
 	ServiceKey6 = guidewayServiceKey6
 	// TableHead is the first chunk of an array of slots or classes.
 	TableHead = guidewayTableHead

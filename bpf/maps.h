@@ -25,14 +25,15 @@ struct service_key4 {
 } __attribute__((aligned(8)));
 _Static_size(struct service_key4, 8);
 
-/* 20 bytes. Port 0 with the protocol number of ICMPv6 stands for the VIP itself. */
+/* 24 bytes, not 20: the kernel compares keys word by word, and what is left of them byte by byte. Port 0 with the
+ * protocol number of ICMPv6 stands for the VIP itself. */
 struct service_key6 {
 	__u8 vip[16];
 	__be16 port;
 	__u8 proto;
-	__u8 zero;
-} __attribute__((aligned(4)));
-_Static_size(struct service_key6, 20);
+	__u8 zero[5];
+} __attribute__((aligned(8)));
+_Static_size(struct service_key6, 24);
 
 enum track {
 	TRACK_CHANGED, /* the numbers of conntrack.Track */
