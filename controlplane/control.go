@@ -114,6 +114,7 @@ func (c *Control) Run(ctx context.Context) error {
 		c.Log.For("config").Warn("the stored state is not used", "reason", err)
 	}
 	defer c.endSaving()
+	defer c.save() // what came last may not have been stored yet
 	if err := c.load(ctx, c.Config); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ func TestStateDirectory(t *testing.T) {
 
 			i := start(t, way.bootstrap(m.port), kept)
 			until(t, "the first state", func() bool { return gets(port) == "A" })
+			until(t, "the first state is stored", func() bool { return storedState(dir) != "" })
 			i.stop()
 			m.stop()
 
@@ -40,10 +41,13 @@ func TestStateDirectory(t *testing.T) {
 			if !strings.Contains(i.logged(), "stored in the state directory") {
 				t.Error("the log does not say so")
 			}
+			former := storedState(dir)
 			m.renew()
 			m.publish("1", c, []proto.Message{assignmentOf(t, "c", "127.0.0.1", b)}, l)
 			m.serve()
 			until(t, "the server's state", func() bool { return gets(port) == "B" })
+			// It is stored once every kind of resource has been heard of.
+			until(t, "the server's state is stored", func() bool { return storedState(dir) != former })
 			i.stop()
 			m.stop()
 
@@ -62,6 +66,12 @@ func TestStateDirectory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// storedState is the content of the state file, "" if there is none.
+func storedState(dir string) string {
+	b, _ := os.ReadFile(filepath.Join(dir, "xds-state.pb"))
+	return string(b)
 }
 
 // TestClusterThatComesBack removes an EDS cluster and adds it again while the version of the endpoints
