@@ -18,8 +18,8 @@ import (
 func small(change func(*Plan)) Plan {
 	p := Plan{
 		Changes: []float64{0}, Tracks: []conntrack.Track{conntrack.TrackChanged}, Proto: conntrack.TCP,
-		Backends: 10, TableSize: 251, Flows: 2000, Slots: 251, Life: time.Minute, Rate: 10,
-		Idle: 10 * time.Minute, Sweep: 10 * time.Second, WarmUp: 30 * time.Minute, Measured: 30 * time.Minute, Seed: 3,
+		Backends: 10, TableSize: 251, Flows: 800, Slots: 251, Life: time.Minute, Rate: 10,
+		Idle: 5 * time.Minute, Sweep: 10 * time.Second, WarmUp: 10 * time.Minute, Measured: 15 * time.Minute, Seed: 3,
 	}
 	change(&p)
 	return p
@@ -73,11 +73,11 @@ func TestEntriesByLittlesLaw(t *testing.T) {
 }
 
 // With each change a backend of two leaves or comes, so that (about) half of the slots move away and back. A change
-// comes each 30 minutes, longer than a slot takes to settle: a slot that moved is open for the idle timeout of 10
+// comes each 30 minutes, longer than a slot takes to settle: a slot that moved is open for the idle timeout of 5
 // minutes, then excepted until the last flow that is remembered on its former backend is over for as long.
 func TestOpenShare(t *testing.T) {
 	p := small(func(p *Plan) {
-		p.Backends, p.Changes, p.WarmUp, p.Measured = 2, []float64{2}, time.Hour, 2*time.Hour
+		p.Backends, p.Changes, p.WarmUp, p.Measured = 2, []float64{2}, time.Hour, time.Hour
 	})
 	got := run(t, p)[0]
 	moved := got.ChangedSlots / float64(p.TableSize)
@@ -114,7 +114,7 @@ func TestMoved(t *testing.T) {
 
 // A sample of slots tells what all of them do, within its error.
 func TestSample(t *testing.T) {
-	all := small(func(p *Plan) { p.Changes, p.TableSize, p.Slots, p.Flows = []float64{12}, 1009, 1009, 4000 })
+	all := small(func(p *Plan) { p.Changes, p.TableSize, p.Slots, p.Flows = []float64{12}, 1009, 1009, 2000 })
 	some := all
 	some.Slots = 300
 	a, s := run(t, all)[0], run(t, some)[0]
