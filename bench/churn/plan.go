@@ -110,7 +110,8 @@ type Point struct {
 	// Remembered is the share of live flows that are remembered. Entries is all that is remembered, flows that
 	// are over and not idle for long enough included, for each live flow.
 	Remembered, Entries float64
-	// Open and Excepted are shares of the sampled slots.
+	// Open is the share of open slots, of all. Excepted is one of the sampled slots: the others, without flows, settle
+	// as soon as they are excepted.
 	Open, Excepted float64
 	// Moved flows changed their backend, though it could serve. Only a flow that is silent for longer than the
 	// learning window, or the idle timeout, may. Of Begun flows, in the whole time.

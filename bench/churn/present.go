@@ -66,7 +66,7 @@ func (r *Results) Report() *report.Report {
 	section := report.Section{
 		Title: "Lookups and remembered flows by rate of change",
 		Text: fmt.Sprintf("Changes take turns: a random backend is drained, then a new one comes. ± is the standard error, from how slots differ. "+
-			"Entries are all that is remembered for each live flow; those of flows that are over stay until they are idle. "+
+			"Open slots are a share of all slots, excepted ones of those simulated. Entries are all that is remembered for each live flow; those of flows that are over stay until they are idle. "+
 			"Moved are flows that changed their backend though it could serve. Averages over %v, after %v of warm-up.\n\n"+
 			"Simulated are %d of %d slots, picked at random, with all of their flows (%d); of each flow the first packet, and the first and the last one between two events (changes, sweeps). "+
 			"The packets in between meet the same state and are counted by their mean number.",

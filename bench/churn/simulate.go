@@ -245,13 +245,10 @@ func (s *simulation) observe(lasted time.Duration, last bool) {
 	}
 	m, w := &s.moments, lasted.Seconds()/float64(len(s.slots))
 	m.time += lasted.Seconds()
+	m.open += lasted.Seconds() * float64(s.tracker.SlotCounts().OpenSlots) / float64(len(s.words))
 	for _, slot := range s.slots {
-		switch s.words[slot] >> 16 {
-		case settled:
-		case excepted:
+		if s.words[slot]>>16 == excepted {
 			m.excepted += w
-		default:
-			m.open += w
 		}
 	}
 	if m.unseen += lasted; m.unseen < betweenCounts && !last {

@@ -66,7 +66,7 @@ for a seed the report is always the same. docs/xdp-performance.md explains the f
 	flags.IntVar(&plan.Backends, "backends", 100, "`number` of backends")
 	flags.Uint32Var(&plan.TableSize, "size", 65537, "`slots` of the table, a prime")
 	flags.IntVar(&plan.Flows, "flows", 1_000_000, "`number` of flows that are alive at any time")
-	flags.IntVar(&plan.Slots, "sample", 128, "`number` of slots whose flows are simulated; more are slower and more exact")
+	flags.IntVar(&plan.Slots, "sample", 192, "`number` of slots whose flows are simulated; more are slower and more exact")
 	flags.DurationVar(&plan.Life, "life", 5*time.Minute, "mean `time` that a flow lives")
 	flags.Float64Var(&plan.Rate, "packets", 10, "mean `number` of packets a second of a flow")
 	flags.DurationVar(&plan.Idle, "idle", 0, "idle `timeout` of flows (default: 1h for TCP, 1m for UDP)")
