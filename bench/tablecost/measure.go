@@ -3,7 +3,6 @@ package tablecost
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"runtime"
 	"time"
 
@@ -85,13 +84,7 @@ const MaxHosts = 65532
 
 func (r *Results) measure(size uint32, n int) (Row, error) {
 	row := Row{Size: size, Hosts: n}
-	addrs := make([]netip.AddrPort, n+1)
-	hosts := make([]maglev.Host, n+1)
-	for i := range hosts {
-		addrs[i] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 8080)
-		key := maglev.HostKey(addrs[i])
-		hosts[i] = maglev.Host{Key: key, Addr: key, Weight: 1}
-	}
+	addrs, hosts := fleet(n + 1)
 
 	var table *maglev.Table
 	kept, allocated, err := heap(func() (err error) {

@@ -22,7 +22,7 @@ func newBench() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDisruption(), newBenchTable(), newBenchPacket(), newBenchPeers(), newBenchLive(), newBenchBackend())
+	cmd.AddCommand(newBenchDisruption(), newBenchTable(), newBenchChurn(), newBenchPacket(), newBenchPeers(), newBenchLive(), newBenchBackend())
 	return cmd
 }
 

@@ -71,9 +71,38 @@ func TestBenchDisruption(t *testing.T) {
 }
 
 func TestBenchTable(t *testing.T) {
-	out, err := benchRun(t, "table", "--sizes", "251,1009", "--hosts", "3,5", "--rounds", "1", "-o", "csv")
+	out, err := benchRun(t, "table", "--sizes", "251,1009", "--hosts", "3,5", "--rounds", "1", "--changes", "0", "-o", "csv")
 	if err != nil || strings.Count(out, "\n") != 5 || !strings.HasPrefix(out, "section,size,hosts,build_seconds,") {
 		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = benchRun(t, "table", "--sizes", "251", "--hosts", "3", "--rounds", "1", "--changes", "2", "-o", "csv")
+	if err != nil || strings.Count(out, "\n") != 5 || !strings.Contains(out, "\nsection,target,size,hosts,moved,build_p50_seconds,") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestBenchTableInMaps(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("making BPF maps needs root")
+	}
+	for target, rows := range map[string]int{"xdp": 1, "xdp-per-slot": 2, "all": 4} {
+		out, err := benchRun(t, "table", "--target", target, "--sizes", "251", "--hosts", "3", "--rounds", "1", "--changes", "2", "-o", "csv")
+		if err != nil || strings.Count(out, "From a change to the data path,") != rows {
+			t.Errorf("%s: %v\n%s", target, err, out)
+		}
+	}
+}
+
+func TestBenchChurn(t *testing.T) {
+	args := []string{"churn", "--changes", "0,30", "--backends", "10", "--size", "251", "--sample", "50", "--flows", "400",
+		"--idle", "2m", "--life", "30s", "--warm-up", "5m", "--time", "5m", "--seed", "5", "-o", "csv"}
+	first, err := benchRun(t, args...)
+	again, errAgain := benchRun(t, args...)
+	if err != nil || errAgain != nil || first != again {
+		t.Errorf("%v, %v\n%s\n%s", err, errAgain, first, again)
+	}
+	if strings.Count(first, "\n") != 5 || !strings.Contains(first, ",changed,0,0,0,0,") || !strings.Contains(first, ",all,30,1,") {
+		t.Errorf("report:\n%s", first)
 	}
 }
 
@@ -97,6 +126,11 @@ func TestBenchErrorsSayWhatToDo(t *testing.T) {
 		"disruption -o yaml":                            "unknown output format",
 		"table --sizes 250":                             "prime",
 		"table --hosts 0":                               "0 hosts: use 1 to",
+		"table --target moon":                           `unknown target "moon": use userspace, `,
+		"table --changes -1":                            "--changes -1: use 1 or more",
+		"churn --track some":                            `--track: unknown way to track "some": use changed, all or off`,
+		"churn --protocol sctp":                         `unknown protocol "sctp": use tcp or udp`,
+		"churn --sample 0":                              "0 slots: use 1 to 65537",
 		"disruption --keys 10 --html /no/such/dir/page": "writing the report",
 	} {
 		_, err := benchRun(t, strings.Fields(args)...)
