@@ -22,7 +22,7 @@ import (
 )
 
 // Patience bounds every wait for something that should happen at once, or after the time a test has configured.
-const Patience = 15 * time.Second
+const Patience = 30 * time.Second
 
 // Proxy is a load balancer that was started: Envoy or Guideway. Its methods fail the test rather
 // than return errors. It is stopped, by its process id, when the test ends; a failed test shows what it printed.
