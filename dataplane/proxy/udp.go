@@ -45,6 +45,8 @@ type udpListener struct {
 
 	start time.Time
 	total udpTotals
+	// serial tells the listener from all others of the process.
+	serial uint64
 }
 
 // udpTotals is what the proxy's own access log tells.
@@ -74,7 +76,7 @@ func newUDPListener(w *worker, fd int, conf *dataplane.Listener, status *listene
 		io: w.udpIO, loop: w.loop, store: w.store, fd: fd, addr: localAddr(fd),
 		conf: conf, proxy: conf.UDP, lstats: status.stats,
 		snapshot: w.snap, clusters: map[string]*udpCluster{},
-		start: w.loop.now,
+		start: w.loop.now, serial: flowOwners.Add(1),
 	}
 	l.hosts = udpHosts{l: l, byState: map[*dataplane.HostState]*udpHost{}}
 	l.idle.fire = l.expire

@@ -25,6 +25,8 @@ type worker struct {
 	udpIO *udpIO // nil before the first UDP listener
 
 	tcp tcpState
+	// leaving are hosts whose flows are being closed; see closeafter.go.
+	leaving map[*dataplane.HostState]*departure
 }
 
 // udpEndpoint is one UDP socket of a listener on one worker. It is called on the worker's loop only.
@@ -73,6 +75,7 @@ type update struct {
 func (w *worker) apply(u *update) {
 	old := w.snap
 	w.snap = u.snap
+	w.departures(old, u.snap) // before the UDP sockets forget hosts that left
 	keep := make(map[*socketSet]bool)
 	for _, l := range u.serve {
 		for _, s := range l.sockets {
