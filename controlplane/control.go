@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
@@ -37,9 +36,10 @@ type Options struct {
 // been called.
 type Control struct {
 	Options
-	events chan func()
-	ended  chan struct{}
-	live   chan struct{}
+	events   chan func()
+	pressing chan func() // what cannot wait; see build.go
+	ended    chan struct{}
+	live     chan struct{}
 
 	// Owned by the loop.
 	config          *model.Config
@@ -76,6 +76,10 @@ type Control struct {
 	unseen                          bool // it is to be published
 	saver                           *xds.Store
 
+	// inForce is the snapshot that the data plane has; nil before the first.
+	inForce *dataplane.Snapshot
+	changes changeLog
+
 	state atomic.Pointer[State]
 }
 
@@ -84,6 +88,7 @@ func New(o Options) *Control {
 	c := &Control{
 		Options:         o,
 		events:          make(chan func(), 256),
+		pressing:        make(chan func(), 256),
 		ended:           make(chan struct{}),
 		live:            make(chan struct{}),
 		clusters:        map[string]*cluster{},
@@ -136,18 +141,12 @@ func (c *Control) Run(ctx context.Context) error {
 		case <-flush.C:
 			server.update(c.state.Load().Started)
 			c.Stats.Flush()
+		case f := <-c.pressing:
+			f()
 		case f := <-c.events:
 			f()
 		}
-		// What has queued up meanwhile becomes one change.
-		for more := true; more; {
-			select {
-			case f := <-c.events:
-				f()
-			default:
-				more = false
-			}
-		}
+		c.takeEvents() // what has queued up meanwhile becomes one change
 	}
 }
 
@@ -207,25 +206,11 @@ func (c *Control) settle(ctx context.Context) error {
 // apply builds the next snapshot and hands it to the data plane. Errors are reported here, but
 // for those of the start, which the caller gets.
 func (c *Control) apply(ctx context.Context) error {
-	snapshot := &dataplane.Snapshot{
-		Generation:     c.generation + 1,
-		Clusters:       make(map[string]*dataplane.Cluster, len(c.clusters)),
-		MaxConnections: c.config.MaxConnections,
+	clusters, err := c.build(ctx)
+	if err != nil {
+		return err
 	}
-	for name, cl := range c.clusters {
-		v, err := cl.build()
-		if err != nil {
-			if c.starting {
-				return fmt.Errorf("cluster %q: %w", name, err)
-			}
-			c.Log.For("upstream").Error("cluster keeps its last good state", "cluster", name, "reason", err)
-			c.counters.updateRejected.Inc()
-			if v = cl.current; v == nil {
-				continue
-			}
-		}
-		snapshot.Clusters[name] = v
-	}
+	snapshot := &dataplane.Snapshot{Clusters: clusters, MaxConnections: c.config.MaxConnections}
 	for _, l := range c.listeners {
 		snapshot.Listeners = append(snapshot.Listeners, l.Listener)
 		if l.UDP != nil {
@@ -236,8 +221,7 @@ func (c *Control) apply(ctx context.Context) error {
 			}
 		}
 	}
-	began := time.Now()
-	err := c.Dataplane.Apply(ctx, snapshot)
+	err = c.put(ctx, snapshot, false)
 	c.failed, err = c.splitFailures(err)
 	if err != nil {
 		if c.starting {
@@ -245,11 +229,6 @@ func (c *Control) apply(ctx context.Context) error {
 		}
 		c.counters.listenerCreateFailure.Inc()
 		c.Log.For("config").Error("not all of the change is in force", "reason", err)
-	}
-	c.generation = snapshot.Generation
-	c.counters.applied(began)
-	for _, cl := range c.clusters {
-		cl.measure()
 	}
 	c.publish()
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/guideway/guideway/controlplane/admin"
 	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/accesslog"
 )
@@ -25,6 +26,8 @@ type Process struct {
 	Reopen func()
 	// Stop ends the process in an orderly way, soon.
 	Stop func()
+	// Read turns the text of a bootstrap into a configuration as the process would load it.
+	Read func(text string) (*model.Config, error)
 }
 
 var _ admin.State = (*Process)(nil)
@@ -78,8 +81,8 @@ func (p *Process) Clusters() []admin.Cluster {
 				view.LocalityWeight[admin.LocalityKey{Priority: l.Priority, Locality: l.Locality}] = l.Weight
 			}
 		}
-		if c.Disruption != nil {
-			view.Disruption = &admin.Disruption{Moved: c.Disruption.Moved, Minimum: c.Disruption.Minimum, Size: c.Disruption.Size}
+		if d := p.lastDisruption(c.Active.Name); d != nil {
+			view.Disruption = &admin.Disruption{Moved: d.Moved, Minimum: d.Minimum, Size: d.Size}
 		}
 		out = append(out, view)
 	}

@@ -103,6 +103,16 @@ func load(f *serveFlags, log *logging.Log) (*model.Config, error) {
 	return config, nil
 }
 
+// read reads a configuration that was sent, with what the command line says of the node and of fields.
+func (f *serveFlags) read(text string) (*model.Config, error) {
+	o, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	o.Path, o.YAML = "", text
+	return envoy.Load(o)
+}
+
 // refuse logs why there is nothing to serve, in Envoy's words where Envoy has the like, and ends with 1.
 func refuse(log *slog.Logger, f *serveFlags, err error) error {
 	critical := func(text string) { log.Log(context.Background(), logging.LevelCritical, text) }
@@ -166,7 +176,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	quit := sync.OnceFunc(func() { close(end) })
 	process := &controlplane.Process{
 		Control: control, Version: buildOf().envoyForm(), Options: f.proto(), Files: files,
-		Reopen: func() { reopen(log, files) }, Stop: quit,
+		Reopen: func() { reopen(log, files) }, Stop: quit, Read: f.read,
 	}
 	if config.Admin.Address.IsValid() {
 		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, FlushOnAdmin: config.StatsFlushOnAdmin, Inspector: plane, Log: log.For("admin")}, process)
