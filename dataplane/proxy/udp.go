@@ -45,6 +45,8 @@ type udpListener struct {
 
 	start time.Time
 	total udpTotals
+	// deaf is set once another process reads the socket.
+	deaf bool
 	// serial tells the listener from all others of the process.
 	serial uint64
 }
@@ -283,7 +285,9 @@ func (l *udpListener) applied(_, s *dataplane.Snapshot) {
 // stop ends all sessions and leaves the socket, which is the caller's to close.
 func (l *udpListener) stop() {
 	l.io.settle()
-	l.loop.remove(l.fd, l.token)
+	if !l.deaf {
+		l.loop.remove(l.fd, l.token)
+	}
 	for t := range l.tables {
 		t.EndAll()
 	}

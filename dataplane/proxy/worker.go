@@ -12,6 +12,7 @@ import (
 type worker struct {
 	*loop
 	index int
+	count int // workers of the server
 	log   *slog.Logger
 	store *stats.Store
 	cfg   *Config
@@ -92,7 +93,7 @@ func (w *worker) apply(u *update) {
 		}
 	}
 	for s, e := range w.udp {
-		if !keep[s] {
+		if !keep[s] && !handedOver(e) {
 			e.stop()
 			delete(w.udp, s)
 			continue
@@ -104,8 +105,8 @@ func (w *worker) apply(u *update) {
 
 // serveSocket makes a socket serve this version of its listener.
 func (w *worker) serveSocket(l *liveListener, s *socketSet) error {
-	fd, ok := s.fd(w.index)
-	if !ok {
+	fds := s.of(w.index, w.count)
+	if len(fds) == 0 {
 		return nil
 	}
 	if l.cfg.Protocol == dataplane.UDP {
@@ -113,7 +114,7 @@ func (w *worker) serveSocket(l *liveListener, s *socketSet) error {
 		if e := w.udp[s]; e != nil {
 			return e.update(l.cfg, status)
 		}
-		e, err := newUDPListener(w, fd, l.cfg, status)
+		e, err := newUDPListener(w, fds[0], l.cfg, status)
 		if err != nil {
 			return err
 		}
@@ -124,7 +125,7 @@ func (w *worker) serveSocket(l *liveListener, s *socketSet) error {
 		a.listener = l
 		return nil
 	}
-	a, err := newAcceptor(w, l, fd, s)
+	a, err := newAcceptor(w, l, fds, s)
 	if err != nil {
 		return err
 	}
