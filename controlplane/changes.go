@@ -76,7 +76,7 @@ func (k *changeLog) look(c *Control) []dataplane.Flow {
 // flowsOf lists the flows of a data plane; nil if it does not know them.
 func flowsOf(p dataplane.Dataplane) []dataplane.Flow {
 	if l, ok := p.(dataplane.FlowLister); ok {
-		if flows := l.Flows(); flows != nil {
+		if flows := l.LiveFlows(); flows != nil {
 			return flows
 		}
 		return []dataplane.Flow{}

@@ -109,6 +109,7 @@ func (c *Control) discovered(cl *cluster, a model.Assignment) {
 		cl.stats.MembershipChange.Inc()
 	}
 	cl.known = true
+	c.drainAgain(cl)
 	c.watchHosts(cl)
 	c.touch(cl)
 }

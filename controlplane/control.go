@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/guideway/guideway/controlplane/health"
+	"github.com/guideway/guideway/controlplane/hotrestart"
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/controlplane/xds"
@@ -28,6 +29,8 @@ type Options struct {
 	DrainTime time.Duration
 	// Workers of the data plane, for its gauge.
 	Workers int
+	// Drained are hosts that a former process had taken out.
+	Drained []hotrestart.Drained
 	// Dynamic is about resources that come by xDS.
 	Dynamic DynamicOptions
 }

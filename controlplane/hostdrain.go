@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/guideway/guideway/controlplane/admin"
+	"github.com/guideway/guideway/controlplane/hotrestart"
 	"github.com/guideway/guideway/dataplane"
 )
 
@@ -68,4 +70,32 @@ func (c *Control) noHost(cluster string, address netip.AddrPort) error {
 		where = fmt.Sprintf("cluster %q", cluster)
 	}
 	return fmt.Errorf("%w: %s is not in %s; /clusters lists what is", admin.ErrNoHost, address, where)
+}
+
+// drainAgain drains the hosts of a cluster that a former process had drained; each once.
+func (c *Control) drainAgain(cl *cluster) {
+	name := cl.desired.Settings.Name
+	c.Drained = slices.DeleteFunc(c.Drained, func(d hotrestart.Drained) bool {
+		if d.Cluster != name {
+			return false
+		}
+		hosts := cl.find(d.Address)
+		for _, h := range hosts {
+			h.drained = dataplane.AdminDraining
+		}
+		return len(hosts) > 0
+	})
+}
+
+// DrainedHosts lists the hosts that DrainHost has taken out.
+func (c *Control) DrainedHosts() []hotrestart.Drained {
+	var found []hotrestart.Drained
+	for _, cl := range c.State().Clusters {
+		for _, h := range cl.Active.Hosts {
+			if h.Health&dataplane.AdminDraining != 0 {
+				found = append(found, hotrestart.Drained{Cluster: cl.Active.Name, Address: h.Address})
+			}
+		}
+	}
+	return found
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/guideway/guideway/controlplane/admin"
+	"github.com/guideway/guideway/controlplane/hotrestart"
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane"
@@ -26,6 +27,8 @@ type Process struct {
 	Reopen func()
 	// Stop ends the process in an orderly way, soon.
 	Stop func()
+	// FirstStarted is when the first process of a row of hot restarts started; zero for this one's start.
+	FirstStarted time.Time
 	// Read turns the text of a bootstrap into a configuration as the process would load it.
 	Read func(text string) (*model.Config, error)
 }
@@ -41,14 +44,26 @@ func (p *Process) Phase() adminv3.ServerInfo_State {
 func (p *Process) ServerInfo() *adminv3.ServerInfo {
 	s := p.State()
 	up := durationpb.New(time.Since(s.Started).Truncate(time.Second))
+	all := up
+	if !p.FirstStarted.IsZero() {
+		all = durationpb.New(time.Since(p.FirstStarted).Truncate(time.Second))
+	}
 	return &adminv3.ServerInfo{
 		Version:            p.Version,
-		HotRestartVersion:  "disabled",
+		HotRestartVersion:  p.hotRestartVersion(),
 		CommandLineOptions: p.Options,
 		UptimeCurrentEpoch: up,
-		UptimeAllEpochs:    up,
+		UptimeAllEpochs:    all,
 		Node:               nodeProto(s, p.Version),
 	}
+}
+
+// hotRestartVersion is the version of the protocol between processes; "disabled" without one.
+func (p *Process) hotRestartVersion() string {
+	if p.Options.GetDisableHotRestart() {
+		return "disabled"
+	}
+	return hotrestart.Version
 }
 
 func nodeProto(s *State, version string) *corev3.Node {

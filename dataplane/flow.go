@@ -40,6 +40,6 @@ const (
 	EndRouteChanged    FlowEnd = "route_changed"    // UDP: the listener sends it elsewhere
 )
 
-// FlowLister is a data plane that knows every flow it has. Flows looks at each of them, some 0.1 µs a flow
-// on the worker that has it.
-type FlowLister interface{ Flows() []Flow }
+// FlowLister is a data plane that knows flows by themselves. LiveFlows looks at each of them, some 0.1 µs a
+// flow on the worker that has it.
+type FlowLister interface{ LiveFlows() []Flow }

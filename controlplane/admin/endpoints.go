@@ -82,7 +82,7 @@ func (s *Server) table() []*endpoint {
 		{path: "/help", help: "this list", serve: func(w http.ResponseWriter, _ *http.Request) {
 			write(w, http.StatusOK, plainText, s.help())
 		}},
-		{path: "/hot_restart_version", help: "hot restart compatibility version", serve: static(http.StatusOK, "disabled")},
+		{path: "/hot_restart_version", help: "hot restart compatibility version", serve: s.hotRestartVersion},
 		{path: "/init_dump", help: "what the start still waits for", serve: s.initDump},
 		{path: "/listeners", help: "listeners and their addresses", serve: s.listeners, params: []param{
 			{"format", "one of (text, json)"},

@@ -19,8 +19,8 @@ type inForce struct {
 	chains    map[*liveChain]bool
 }
 
-// Flows implements dataplane.FlowLister. Connections that have no host yet are not among them.
-func (s *Server) Flows() []dataplane.Flow {
+// LiveFlows implements dataplane.FlowLister. Connections that have no host yet are not among them.
+func (s *Server) LiveFlows() []dataplane.Flow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -106,4 +106,27 @@ func (l *udpListener) flows(to []dataplane.Flow) []dataplane.Flow {
 		}
 	}
 	return to
+}
+
+// FlowCount returns how many TCP connections and UDP sessions there are. It costs little.
+func (s *Server) FlowCount() (connections, sessions int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, 0
+	}
+	tcp, udp := make([]int, len(s.workers)), make([]int, len(s.workers))
+	s.everyWorker(func(w *worker) {
+		tcp[w.index] = w.tcp.count
+		for _, e := range w.udp {
+			if l, ok := e.(*udpListener); ok {
+				udp[w.index] += l.live
+			}
+		}
+	})
+	for i := range s.workers {
+		connections += tcp[i]
+		sessions += udp[i]
+	}
+	return connections, sessions
 }
