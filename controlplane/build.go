@@ -133,6 +133,7 @@ func (c *Control) expedite(ctx context.Context, among []*cluster) {
 	if len(press) == 0 || len(press) == len(among) {
 		return
 	}
+	before := c.changes.before(c, true)
 	next := *c.inForce
 	next.Clusters = maps.Clone(next.Clusters)
 	for _, cl := range press {
@@ -140,7 +141,7 @@ func (c *Control) expedite(ctx context.Context, among []*cluster) {
 			next.Clusters[cl.desired.Settings.Name] = cl.current
 		}
 	}
-	if err := c.put(ctx, &next, true); err != nil && !ofListeners(err) {
+	if err := c.put(ctx, &next, before); err != nil && !ofListeners(err) {
 		c.Log.For("config").Error("an urgent change is not in force", "reason", err)
 		return
 	}
@@ -153,10 +154,10 @@ func ofListeners(err error) bool {
 	return errors.As(err, &some)
 }
 
-// put makes a snapshot the one in force and records what that changed.
-func (c *Control) put(ctx context.Context, s *dataplane.Snapshot, pressing bool) error {
+// put makes a snapshot the one in force and records what that changed. before are the flows there were
+// before it was built (HostState.CurrentHealth tells of it from then on), nil if they were not looked at.
+func (c *Control) put(ctx context.Context, s *dataplane.Snapshot, before []dataplane.Flow) error {
 	s.Generation = c.generation + 1
-	before := c.changes.before(c, s, pressing)
 	began := time.Now()
 	err := c.Dataplane.Apply(ctx, s)
 	took := time.Since(began)

@@ -209,6 +209,7 @@ func (c *Control) settle(ctx context.Context) error {
 // apply builds the next snapshot and hands it to the data plane. Errors are reported here, but
 // for those of the start, which the caller gets.
 func (c *Control) apply(ctx context.Context) error {
+	before := c.changes.before(c, false)
 	clusters, err := c.build(ctx)
 	if err != nil {
 		return err
@@ -224,7 +225,7 @@ func (c *Control) apply(ctx context.Context) error {
 			}
 		}
 	}
-	err = c.put(ctx, snapshot, false)
+	err = c.put(ctx, snapshot, before)
 	c.failed, err = c.splitFailures(err)
 	if err != nil {
 		if c.starting {

@@ -220,6 +220,9 @@ func (v *views) hostEndsSession(f *dataplane.Flow) dataplane.FlowEnd {
 	if is.KeepsSessions(now.Health) {
 		return ""
 	}
+	if l := v.was[f.Listener]; l != nil && l.UDP != nil && l.UDP.PerPacket {
+		return "" // each datagram goes where it is sent; the session waits for the next one, or idles out
+	}
 	if next := lb.Owner(is.Balancer, f.Hash); f.Hashed && (next == nil || next.State == now.State || !is.KeepsSessions(next.Health)) {
 		return "" // nobody is better: it stays
 	}
