@@ -144,12 +144,18 @@ func (d *departure) arm() {
 
 const departureTick = 20 * time.Millisecond
 
+// departed is how many of so many flows are to be closed when part of the window has passed: as many as
+// there is of the window, and all at its end.
+func departed(total int, passed, window time.Duration) int {
+	if passed >= window {
+		return total
+	}
+	return int(float64(total) * float64(passed) / float64(window))
+}
+
 // step closes the flows whose turn it is.
 func (d *departure) step(s *dataplane.HostState) {
-	due := d.total
-	if passed := d.w.now.Sub(d.began); passed < d.over {
-		due = int(float64(d.total) * float64(passed) / float64(d.over))
-	}
+	due := departed(d.total, d.w.now.Sub(d.began), d.over)
 	for gone := d.total - len(d.conns) - len(d.udp); gone < due; gone++ {
 		if n := len(d.conns); n > 0 && (len(d.udp) == 0 || rand.IntN(n+len(d.udp)) < n) {
 			e := d.conns[n-1]
