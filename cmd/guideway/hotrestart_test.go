@@ -114,6 +114,11 @@ func TestHotRestart(t *testing.T) {
 	if _, ok := datagrams.Ask("y", testbed.Patience); !ok {
 		t.Error("no answer to a datagram after the restart")
 	}
+	for range 16 { // sessions in every queue that the first process had
+		if _, ok := testbed.DatagramsTo(t, b.ns, netip.Addr{}, to).Ask("w", testbed.Patience); !ok {
+			t.Error("no answer to a new client's datagram after the restart")
+		}
+	}
 	old.Close()
 
 	third := b.live(b.start(2, 3)) // more workers: they bind more sockets

@@ -76,9 +76,9 @@ func setsOf(handed []HandedSockets) map[socketKey]*socketSet {
 	return sets
 }
 
-// fit makes sockets that may come from a process with other numbers of workers serve these. Surplus TCP
-// sockets stay, since connections may be waiting in their queues; surplus UDP sockets would get datagrams
-// that nobody reads.
+// fit makes sockets that may come from a process with fewer workers enough for these. Surplus ones stay:
+// connections may be waiting in their queues, and the kernel goes on sending datagrams to a socket that the
+// other process has open too.
 func (s *socketSet) fit(l *dataplane.Listener, address, workers int) error {
 	if len(s.fds) <= 1 {
 		return nil
@@ -92,12 +92,6 @@ func (s *socketSet) fit(l *dataplane.Listener, address, workers int) error {
 			return err
 		}
 		s.fds = append(s.fds, fd)
-	}
-	if s.key.protocol == dataplane.UDP {
-		for _, fd := range s.fds[min(workers, len(s.fds)):] {
-			unix.Close(fd)
-		}
-		s.fds = s.fds[:min(workers, len(s.fds))]
 	}
 	return nil
 }
@@ -145,8 +139,10 @@ func (s *Server) HandOver() {
 					a.unwatch() // what waits in the queue is the other's to accept
 					delete(w.acceptors, set)
 				}
-				if u, ok := w.udp[set].(*udpListener); ok {
-					u.deafen()
+				for k, e := range w.udp {
+					if u, ok := e.(*udpListener); ok && k.set == set {
+						u.deafen()
+					}
 				}
 			}
 		}

@@ -45,7 +45,7 @@ func start(c Config) (*Server, error) {
 		w := &worker{
 			loop: l, index: i, count: c.Workers, cfg: &s.cfg, store: c.Stats, log: c.Log.With("worker", i),
 			snap:      &dataplane.Snapshot{},
-			acceptors: map[*socketSet]*acceptor{}, udp: map[*socketSet]udpEndpoint{},
+			acceptors: map[*socketSet]*acceptor{}, udp: map[udpSocket]udpEndpoint{},
 		}
 		w.tcp.init(w, &s.shared)
 		s.workers = append(s.workers, w)
