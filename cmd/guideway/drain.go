@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/guideway/guideway/controlplane/admin"
+	"github.com/guideway/guideway/dataplane"
 )
 
 // exitNotDrained is the exit code of drain --wait when flows are left: at --timeout, or because somebody
@@ -103,7 +104,29 @@ func (f *drainFlags) run(cmd *cobra.Command, path, host string) error {
 		}
 		return nil
 	}
+	if err := f.canCount(ctx, address); err != nil {
+		return err
+	}
 	return f.await(ctx, cmd, query)
+}
+
+// canCount refuses to wait for flows that nobody counts: those of listeners in XDP.
+func (f *drainFlags) canCount(ctx context.Context, address netip.AddrPort) error {
+	var services []dataplane.ServiceStatus
+	if err := f.admin.json(ctx, "/guideway/services", &services); err != nil {
+		return err
+	}
+	for _, s := range services {
+		if s.XDP == nil {
+			continue
+		}
+		for _, b := range s.XDP.Backends {
+			if b.Address == address && (f.cluster == "" || f.cluster == b.Cluster) {
+				return fmt.Errorf("%s is drained, and there is nothing to wait for: listener %q runs in XDP, which does not count the flows a backend has; \"guideway flows --listener %s\" lists those it remembers", address, s.Listener, s.Listener)
+			}
+		}
+	}
+	return nil
 }
 
 func left(connections, sessions int64) string {

@@ -63,7 +63,7 @@ func TestCloseAfter(t *testing.T) {
 	}
 	ends := func() map[dataplane.FlowEnd]int {
 		m := map[dataplane.FlowEnd]int{}
-		for _, f := range b.srv.Flows() {
+		for _, f := range b.srv.LiveFlows() {
 			m[f.Ends]++
 		}
 		return m
