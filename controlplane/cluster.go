@@ -12,7 +12,6 @@ import (
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/lb"
 	"github.com/guideway/guideway/dataplane/stats"
-	"github.com/guideway/guideway/maglev"
 )
 
 // cluster is what the control loop knows of one cluster: its desired state, the hosts discovery has
@@ -46,12 +45,13 @@ type cluster struct {
 	// current is the version in the newest snapshot; stale is set when something changed since.
 	current *dataplane.Cluster
 	stale   bool
-	// updated is when the desired state came, changed when current did; disruption is what that moved.
+	// pressing is set with stale when flows may be going to a host that cannot serve: it is built first.
+	pressing bool
+	// pretended is set for a cluster that only foresees a change: nothing of it may show elsewhere.
+	pretended bool
+	// updated is when the desired state came, changed when current did.
 	updated, changed time.Time
-	disruption       *Disruption
-	// measured is the balancer that disruption is still to be measured from; nil if it has been.
-	measured dataplane.Balancer
-	tables   *lb.Cache
+	tables           *lb.Cache
 }
 
 func newCluster(desired *model.Cluster, incarnation uint64, node dataplane.Locality, store *stats.Store) *cluster {
@@ -107,7 +107,9 @@ func (c *cluster) assign(a model.Assignment) bool {
 			hosts[key] = h
 			continue
 		}
-		h.state.Removed.Store(true)
+		if !c.pretended {
+			h.state.Removed.Store(true)
+		}
 		changed = true
 	}
 	c.hosts = hosts
@@ -217,7 +219,7 @@ func (c *cluster) build() (*dataplane.Cluster, error) {
 	if !c.stale && c.current != nil {
 		return c.current, nil
 	}
-	c.stale = false
+	c.stale, c.pressing = false, false
 	in, hosts := c.hostSets()
 	if c.current != nil && c.current.Incarnation == c.incarnation && slices.Equal(c.current.Hosts, hosts) &&
 		c.tables.Same(in) {
@@ -234,43 +236,9 @@ func (c *cluster) build() (*dataplane.Cluster, error) {
 	v.Stats = c.stats
 	v.Live = c.live
 	v.Incarnation = c.incarnation
-	if c.current != nil && c.measured == nil {
-		c.measured = c.current.Balancer
-	}
 	c.current, c.changed = &v, time.Now()
 	c.countMembers(hosts)
 	return c.current, nil
-}
-
-// measure finds out what the last change moved. It takes about as long as a build, so it waits until the
-// change is in force.
-func (c *cluster) measure() {
-	if c.measured != nil && c.current != nil {
-		c.disruption = disruptionOf(c.measured, c.current.Balancer)
-	}
-	c.measured = nil
-}
-
-// disruptionOf adds up what the tables of all priorities moved; nil without tables.
-func disruptionOf(older, newer dataplane.Balancer) *Disruption {
-	was := lb.Tables(older)
-	var total *Disruption
-	for i, now := range lb.Tables(newer) {
-		if i >= len(was) {
-			break
-		}
-		d, err := maglev.Disrupt(was[i].Table, now.Table)
-		if err != nil {
-			continue // of different sizes: there is nothing to compare
-		}
-		if total == nil {
-			total = &Disruption{}
-		}
-		total.Moved += d.Moved
-		total.Minimum += d.Minimum
-		total.Size += now.Size()
-	}
-	return total
 }
 
 // assignmentView is the assignment for others to see; the loop replaces its own, but never changes it.
@@ -337,6 +305,9 @@ func (c *cluster) hostSets() (lb.Input, []*dataplane.Host) {
 			last, at = add(p), p
 		}
 		v := h.view(c.desired.LB.UseHostname)
+		if !c.pretended {
+			h.state.CurrentHealth.Store(uint32(v.Health))
+		}
 		last.Hosts = append(last.Hosts, v)
 		flat[h.priority] = append(flat[h.priority], v)
 	}

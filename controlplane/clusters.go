@@ -109,6 +109,7 @@ func (c *Control) discovered(cl *cluster, a model.Assignment) {
 		cl.stats.MembershipChange.Inc()
 	}
 	cl.known = true
+	c.drainAgain(cl)
 	c.watchHosts(cl)
 	c.touch(cl)
 }
@@ -159,6 +160,7 @@ func (c *Control) beginChecks(cl *cluster) {
 		PendingNewHosts: cl.pendsNewHosts(),
 		BindAddress:     cl.desired.Settings.BindAddress,
 		ProxyProtocol:   proxyVersion(cl.desired),
+		HoldDown:        health.HoldDown(cl.desired.Guideway.HoldDown),
 	}, health.Deps{
 		Scope:      cl.stats.Scope,
 		Pool:       c.probes,
@@ -166,7 +168,7 @@ func (c *Control) beginChecks(cl *cluster) {
 		HasTraffic: cl.hasTraffic,
 		Limits:     c.checkLimits(),
 		OnChange: func(t *health.Target, flags dataplane.Health) {
-			c.post(func() { c.checked(name, t.State, flags) })
+			c.urge(func() { c.checked(name, t.State, flags) })
 		},
 		OnPass: func(t *health.Target) {
 			if d := passes.Load(); d != nil {
@@ -204,7 +206,7 @@ func (c *Control) checked(name string, state *dataplane.HostState, flags datapla
 			cl.stats.MembershipChange.Inc()
 			c.watchHosts(cl)
 		}
-		c.touch(cl)
+		c.urgent(cl)
 	}
 }
 
@@ -215,10 +217,10 @@ func (c *Control) beginOutlier(cl *cluster) {
 		Scope:    cl.stats.Scope,
 		EventLog: c.eventLog(c.config.OutlierEventLogPath),
 		OnChange: func(t *health.Target, flags dataplane.Health) {
-			c.post(func() {
+			c.urge(func() {
 				if h := cl.hostOf(t.State); h != nil && !cl.closed {
 					h.ejected = flags
-					c.touch(cl)
+					c.urgent(cl)
 				}
 			})
 		},

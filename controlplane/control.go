@@ -2,12 +2,12 @@ package controlplane
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/guideway/guideway/controlplane/health"
+	"github.com/guideway/guideway/controlplane/hotrestart"
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/controlplane/xds"
@@ -29,6 +29,8 @@ type Options struct {
 	DrainTime time.Duration
 	// Workers of the data plane, for its gauge.
 	Workers int
+	// Drained are hosts that a former process had taken out.
+	Drained []hotrestart.Drained
 	// Dynamic is about resources that come by xDS.
 	Dynamic DynamicOptions
 }
@@ -37,9 +39,10 @@ type Options struct {
 // been called.
 type Control struct {
 	Options
-	events chan func()
-	ended  chan struct{}
-	live   chan struct{}
+	events   chan func()
+	pressing chan func() // what cannot wait; see build.go
+	ended    chan struct{}
+	live     chan struct{}
 
 	// Owned by the loop.
 	config          *model.Config
@@ -76,6 +79,10 @@ type Control struct {
 	unseen                          bool // it is to be published
 	saver                           *xds.Store
 
+	// inForce is the snapshot that the data plane has; nil before the first.
+	inForce *dataplane.Snapshot
+	changes changeLog
+
 	state atomic.Pointer[State]
 }
 
@@ -84,6 +91,7 @@ func New(o Options) *Control {
 	c := &Control{
 		Options:         o,
 		events:          make(chan func(), 256),
+		pressing:        make(chan func(), 256),
 		ended:           make(chan struct{}),
 		live:            make(chan struct{}),
 		clusters:        map[string]*cluster{},
@@ -137,18 +145,12 @@ func (c *Control) Run(ctx context.Context) error {
 		case <-flush.C:
 			server.update(c.state.Load().Started)
 			c.Stats.Flush()
+		case f := <-c.pressing:
+			f()
 		case f := <-c.events:
 			f()
 		}
-		// What has queued up meanwhile becomes one change.
-		for more := true; more; {
-			select {
-			case f := <-c.events:
-				f()
-			default:
-				more = false
-			}
-		}
+		c.takeEvents() // what has queued up meanwhile becomes one change
 	}
 }
 
@@ -208,25 +210,12 @@ func (c *Control) settle(ctx context.Context) error {
 // apply builds the next snapshot and hands it to the data plane. Errors are reported here, but
 // for those of the start, which the caller gets.
 func (c *Control) apply(ctx context.Context) error {
-	snapshot := &dataplane.Snapshot{
-		Generation:     c.generation + 1,
-		Clusters:       make(map[string]*dataplane.Cluster, len(c.clusters)),
-		MaxConnections: c.config.MaxConnections,
+	before := c.changes.before(c, false)
+	clusters, err := c.build(ctx)
+	if err != nil {
+		return err
 	}
-	for name, cl := range c.clusters {
-		v, err := cl.build()
-		if err != nil {
-			if c.starting {
-				return fmt.Errorf("cluster %q: %w", name, err)
-			}
-			c.Log.For("upstream").Error("cluster keeps its last good state", "cluster", name, "reason", err)
-			c.counters.updateRejected.Inc()
-			if v = cl.current; v == nil {
-				continue
-			}
-		}
-		snapshot.Clusters[name] = v
-	}
+	snapshot := &dataplane.Snapshot{Clusters: clusters, MaxConnections: c.config.MaxConnections}
 	for _, l := range c.listeners {
 		snapshot.Listeners = append(snapshot.Listeners, l.Listener)
 		if l.UDP != nil {
@@ -237,8 +226,7 @@ func (c *Control) apply(ctx context.Context) error {
 			}
 		}
 	}
-	began := time.Now()
-	err := c.Dataplane.Apply(ctx, snapshot)
+	err = c.put(ctx, snapshot, before)
 	c.failed, err = c.splitFailures(err)
 	if err != nil {
 		if c.starting {
@@ -246,11 +234,6 @@ func (c *Control) apply(ctx context.Context) error {
 		}
 		c.counters.listenerCreateFailure.Inc()
 		c.Log.For("config").Error("not all of the change is in force", "reason", err)
-	}
-	c.generation = snapshot.Generation
-	c.counters.applied(began)
-	for _, cl := range c.clusters {
-		cl.measure()
 	}
 	c.publish()
 	return nil

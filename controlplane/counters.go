@@ -29,6 +29,9 @@ type counters struct {
 	updateRejected                                   *stats.Counter
 	generation                                       *stats.Gauge
 	applyTime                                        *stats.Histogram
+	expedited, changes                               *stats.Counter
+	slotsMoved, slotsUnavoidable, slotsCollateral    *stats.Counter
+	flowsRemembered, flowsBroken                     *stats.Counter
 }
 
 func (k *counters) bind(s *stats.Store) {
@@ -70,10 +73,13 @@ func (k *counters) bind(s *stats.Store) {
 	k.updateRejected = own.Counter("cluster_update_rejected")
 	k.generation = own.Gauge("snapshot_generation")
 	k.applyTime = own.Histogram("apply_ms")
+	k.expedited, k.changes = own.Counter("changes_expedited"), own.Counter("changes")
+	k.slotsMoved, k.slotsUnavoidable, k.slotsCollateral = own.Counter("slots_moved"), own.Counter("slots_moved_unavoidable"), own.Counter("slots_moved_collateral")
+	k.flowsRemembered, k.flowsBroken = own.Counter("flows_remembered"), own.Counter("flows_broken")
 }
 
-func (k *counters) applied(began time.Time) {
-	k.applyTime.Record(float64(time.Since(began).Microseconds()) / 1000)
+func (k *counters) applied(took time.Duration) {
+	k.applyTime.Record(float64(took.Microseconds()) / 1000)
 }
 
 func (k *counters) phase(p Phase) {

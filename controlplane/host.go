@@ -65,7 +65,6 @@ func (h *host) view(useHostname bool) *dataplane.Host {
 		Health:              health,
 		State:               h.state,
 	}
-	h.state.CurrentHealth.Store(uint32(v.Health))
 	if c := h.current; c == nil || !sameHost(c, &v) {
 		h.current = &v
 	}

@@ -110,9 +110,12 @@ func RouteOf(l *dataplane.Listener, src, dst netip.AddrPort) (Route, netip.AddrP
 	return Route{Chain: chain.Name, Clusters: chain.Proxy.Clusters, Hash: chain.Proxy.Hash}, dst, nil
 }
 
-// healthHash tells the health checks of clusters apart.
+// healthHash tells the health checks of clusters apart, and what follows from them.
 func healthHash(m *model.Cluster) string {
-	b, err := json.Marshal(m.HealthChecks)
+	b, err := json.Marshal(struct {
+		Checks   []model.HealthCheck
+		HoldDown model.HoldDown
+	}{m.HealthChecks, m.Guideway.HoldDown})
 	if err != nil {
 		panic(fmt.Sprintf("health checks are plain data: %v", err))
 	}

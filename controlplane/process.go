@@ -8,7 +8,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/guideway/guideway/controlplane/admin"
+	"github.com/guideway/guideway/controlplane/hotrestart"
 	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/accesslog"
 )
@@ -25,6 +27,10 @@ type Process struct {
 	Reopen func()
 	// Stop ends the process in an orderly way, soon.
 	Stop func()
+	// FirstStarted is when the first process of a row of hot restarts started; zero for this one's start.
+	FirstStarted time.Time
+	// Read turns the text of a bootstrap into a configuration as the process would load it.
+	Read func(text string) (*model.Config, error)
 }
 
 var _ admin.State = (*Process)(nil)
@@ -38,14 +44,26 @@ func (p *Process) Phase() adminv3.ServerInfo_State {
 func (p *Process) ServerInfo() *adminv3.ServerInfo {
 	s := p.State()
 	up := durationpb.New(time.Since(s.Started).Truncate(time.Second))
+	all := up
+	if !p.FirstStarted.IsZero() {
+		all = durationpb.New(time.Since(p.FirstStarted).Truncate(time.Second))
+	}
 	return &adminv3.ServerInfo{
 		Version:            p.Version,
-		HotRestartVersion:  "disabled",
+		HotRestartVersion:  p.hotRestartVersion(),
 		CommandLineOptions: p.Options,
 		UptimeCurrentEpoch: up,
-		UptimeAllEpochs:    up,
+		UptimeAllEpochs:    all,
 		Node:               nodeProto(s, p.Version),
 	}
+}
+
+// hotRestartVersion is the version of the protocol between processes; "disabled" without one.
+func (p *Process) hotRestartVersion() string {
+	if p.Options.GetDisableHotRestart() {
+		return "disabled"
+	}
+	return hotrestart.Version
 }
 
 func nodeProto(s *State, version string) *corev3.Node {
@@ -78,8 +96,8 @@ func (p *Process) Clusters() []admin.Cluster {
 				view.LocalityWeight[admin.LocalityKey{Priority: l.Priority, Locality: l.Locality}] = l.Weight
 			}
 		}
-		if c.Disruption != nil {
-			view.Disruption = &admin.Disruption{Moved: c.Disruption.Moved, Minimum: c.Disruption.Minimum, Size: c.Disruption.Size}
+		if d := p.lastDisruption(c.Active.Name); d != nil {
+			view.Disruption = &admin.Disruption{Moved: d.Moved, Minimum: d.Minimum, Size: d.Size}
 		}
 		out = append(out, view)
 	}

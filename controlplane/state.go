@@ -82,16 +82,8 @@ type ClusterState struct {
 	Active                    *dataplane.Cluster
 	// Assignment as discovery found it last.
 	Assignment *model.Assignment
-	// Updated is when the desired state changed last, Changed when hosts, weights or health did, and
-	// Disruption what that moved (nil for other policies than MAGLEV).
+	// Updated is when the desired state changed last, Changed when hosts, weights or health did.
 	Updated, Changed time.Time
-	Disruption       *Disruption
-}
-
-// Disruption is what a change of a cluster's tables moved, in slots over all priorities.
-type Disruption struct {
-	// Moved slots changed their owner; Minimum is what any table had to move.
-	Moved, Minimum, Size uint32
 }
 
 // State returns the present state.
@@ -144,7 +136,7 @@ func (c *Control) publish() {
 func (cl *cluster) view() ClusterState {
 	v := ClusterState{
 		Desired: cl.desired, Version: cl.version, Active: cl.current, Assignment: cl.assignmentView(),
-		Updated: cl.updated, Changed: cl.changed, Disruption: cl.disruption,
+		Updated: cl.updated, Changed: cl.changed,
 	}
 	if cl.eds != nil {
 		v.EndpointsVersion = cl.eds.version

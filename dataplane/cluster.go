@@ -30,6 +30,9 @@ type Cluster struct {
 	CloseOnHealthFailure bool
 	// UDPDraining says whether sessions of a draining host stay.
 	UDPDraining UDPDraining
+	// CloseAfter is the time over which the flows of a host that drains or was removed are closed, evenly
+	// spread, so that their clients do not all come back at once; 0 leaves them alone.
+	CloseAfter time.Duration
 	// RandomHash makes picks random for proxies whose hash policy is HashFiveTuple, that is which have
 	// none configured (guideway.hash: random; Envoy's behaviour).
 	RandomHash bool

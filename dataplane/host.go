@@ -102,6 +102,8 @@ type HostState struct {
 	CxTotal, CxActive, CxConnectFail       atomic.Int64
 	RqTotal, RqSuccess, RqError, RqTimeout atomic.Int64
 	RqActive, RqPendingActive              atomic.Int64
+	// UDPSessions counts live UDP sessions, which CxActive does not.
+	UDPSessions atomic.Int64
 	// CurrentHealth is the Health of the newest snapshot; a data plane reads it where a decision
 	// about an existing flow must not wait for the next look at the snapshot.
 	CurrentHealth atomic.Uint32

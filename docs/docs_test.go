@@ -154,7 +154,7 @@ func TestConfigurations(t *testing.T) {
 }
 
 // dry are the commands that open nothing and end by themselves.
-var dry = regexp.MustCompile(`^guideway (validate|table|lookup) `)
+var dry = regexp.MustCompile(`^guideway (validate|table|lookup|plan .*--from) `)
 
 // TestConsole runs the dry commands of console blocks in a directory with the configurations that stand
 // above them (yaml blocks that begin with "# name.yaml"), and compares what they print. A line "..." stands for

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 
@@ -22,7 +23,12 @@ func (a *adminClient) register(cmd *cobra.Command) {
 
 // request sends a request and returns the body of an answer with status 200.
 func (a *adminClient) request(ctx context.Context, method, path string) (io.ReadCloser, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+path, nil)
+	return a.send(ctx, method, path, nil)
+}
+
+// send is request with a body.
+func (a *adminClient) send(ctx context.Context, method, path string, content io.Reader) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+path, content)
 	if err != nil {
 		return nil, fmt.Errorf("--admin %q: %w", a.address, err)
 	}
@@ -41,12 +47,26 @@ func (a *adminClient) request(ctx context.Context, method, path string) (io.Read
 	return answer.Body, nil
 }
 
+// ask sends a request with parameters and a body (nil for none), and reads the JSON of the answer.
+func (a *adminClient) ask(ctx context.Context, method, path string, query url.Values, content io.Reader, into any) error {
+	body, err := a.send(ctx, method, path+"?"+query.Encode(), content)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return decodeAnswer(body, into)
+}
+
 func (a *adminClient) json(ctx context.Context, path string, into any) error {
 	body, err := a.request(ctx, http.MethodGet, path)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	return decodeAnswer(body, into)
+}
+
+func decodeAnswer(body io.Reader, into any) error {
 	if err := json.NewDecoder(body).Decode(into); err != nil {
 		return fmt.Errorf("read the answer of the running instance: %w", err)
 	}

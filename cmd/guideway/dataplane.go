@@ -13,14 +13,14 @@ import (
 )
 
 // newDataplane starts the data planes that a configuration may need: the proxy at once, XDP when the first
-// listener wants it.
-func newDataplane(f *serveFlags, log *logging.Log, store *stats.Store, config *model.Config) (*mode.Plane, error) {
+// listener wants it. handed are the listening sockets of a former process.
+func newDataplane(f *serveFlags, log *logging.Log, store *stats.Store, config *model.Config, handed []proxy.HandedSockets) (*mode.Plane, *proxy.Server, error) {
 	sockets, err := proxy.New(proxy.Config{
 		Workers: f.workers(), Stats: store, Log: log.For("proxy"),
-		DrainTime: time.Duration(f.drainTime) * time.Second, DrainImmediately: f.drainStrategy == "immediate",
+		DrainTime: time.Duration(f.drainTime) * time.Second, DrainImmediately: f.drainStrategy == "immediate", Handed: handed,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	own := config.Guideway
 	return mode.New(mode.Config{
@@ -31,5 +31,5 @@ func newDataplane(f *serveFlags, log *logging.Log, store *stats.Store, config *m
 			}, listeners, clusters)
 		},
 		Stats: store, Log: log.For("main"),
-	}), nil
+	}), sockets, nil
 }

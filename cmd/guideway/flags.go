@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,15 +109,15 @@ func (f *serveFlags) register(s *pflag.FlagSet) {
 	s.BoolVar(&f.requireNative, "require-native", false, "refuse to run if XDP cannot run in the driver")
 	s.StringVar(&f.pins, "xdp-pins", xdp.DefaultPins, "`directory` in a bpffs for what outlives the process")
 
-	s.Uint32Var(&f.baseID, "base-id", 0, "accepted")
-	s.BoolVar(&f.dynamicBaseID, "use-dynamic-base-id", false, "accepted")
+	s.Uint32Var(&f.baseID, "base-id", 0, "`number` that tells the Guideways of a host apart, for hot restarts")
+	s.BoolVar(&f.dynamicBaseID, "use-dynamic-base-id", false, "take a base id that is free")
 	s.StringVar(&f.baseIDPath, "base-id-path", "", "`file` to write the base id to")
-	s.Uint32Var(&f.restartEpoch, "restart-epoch", 0, "accepted; only 0 works")
-	s.Uint32Var(&f.parentShutdown, "parent-shutdown-time-s", 900, "accepted")
-	s.BoolVar(&f.noHotRestart, "disable-hot-restart", false, "accepted")
+	s.Uint32Var(&f.restartEpoch, "restart-epoch", 0, "`number` of this hot restart: above 0 take over from the process of the epoch before")
+	s.Uint32Var(&f.parentShutdown, "parent-shutdown-time-s", 900, "`seconds` after which a process that was taken over from ends, whatever flows it has")
+	s.BoolVar(&f.noHotRestart, "disable-hot-restart", false, "do not wait for a process that takes over")
 	s.StringVar(&f.ipVersion, "local-address-ip-version", "v4", "accepted: v4 or v6")
-	s.StringVar(&f.socketPath, "socket-path", "@envoy_domain_socket", "accepted")
-	s.StringVar(&f.socketMode, "socket-mode", "600", "accepted")
+	s.StringVar(&f.socketPath, "socket-path", "@envoy_domain_socket", "`address` of the socket for hot restarts; @ makes it abstract")
+	s.StringVar(&f.socketMode, "socket-mode", "600", "octal `mode` of that socket, if it is a file")
 	s.StringArrayVar(&f.statsTags, "stats-tag", nil, "`tag:value` added to every Prometheus metric")
 	s.StringVar(&f.disabled, "disable-extensions", "", "accepted")
 	for i, name := range []string{"enable-mutex-tracing", "enable-fine-grain-logging", "enable-core-dump", "skip-deprecated-logs",
@@ -139,8 +140,11 @@ func (f *serveFlags) check() error {
 	if f.ipVersion != "v4" && f.ipVersion != "v6" {
 		return fmt.Errorf("unknown IP address version '%s': use v4 or v6", f.ipVersion)
 	}
-	if f.restartEpoch != 0 {
-		return errors.New("--restart-epoch above 0 needs hot restart, which Guideway does not have yet: start with epoch 0")
+	if f.restartEpoch != 0 && (f.noHotRestart || f.dynamicBaseID) {
+		return errors.New("--restart-epoch above 0 takes over from a running process, which --disable-hot-restart and --use-dynamic-base-id exclude")
+	}
+	if _, err := strconv.ParseUint(f.socketMode, 8, 9); err != nil {
+		return fmt.Errorf("error: invalid socket-mode '%s'", f.socketMode)
 	}
 	for _, t := range f.statsTags {
 		if name, value, ok := strings.Cut(t, ":"); !ok || name == "" || value == "" {

@@ -68,6 +68,8 @@ keeps existing flows on their backend when the set of backends changes.
   guideway table -c envoy.yaml                   the Maglev tables it leads to, with their digests
   guideway lookup -c envoy.yaml --listener web --src 192.0.2.7:40000
                                                  which backend a client gets, and why
+  guideway plan -c new.yaml                      what a new configuration would move in the running instance
+  guideway drain 10.0.0.1:80 --wait              take a backend out for new flows, and wait for the old ones
 
 A configuration that changes on disk is applied as a difference; one that is invalid is reported and
 changes nothing. Envoy's own flags are accepted; those without a meaning here do nothing.`,
@@ -85,7 +87,7 @@ changes nothing. Envoy's own flags are accepted; those without a meaning here do
 	}
 	f.register(root.Flags())
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newDemo(), newBench(), newServices(), newBackends(), newFlows(), newCapture(), newDecap(), newDetach(), newVersion())
+	root.AddCommand(newRun(), newValidate(), newTable(), newLookup(), newPlan(), newDemo(), newBench(), newServices(), newBackends(), newFlows(), newDrain(), newUndrain(), newCapture(), newDecap(), newDetach(), newVersion())
 	return root
 }
 

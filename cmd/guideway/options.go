@@ -33,7 +33,8 @@ func (f *serveFlags) proto() *adminv3.CommandLineOptions {
 		FileFlushInterval:          durationpb.New(f.flushInterval()),
 		DrainTime:                  durationpb.New(time.Duration(f.drainTime) * time.Second),
 		ParentShutdownTime:         durationpb.New(time.Duration(f.parentShutdown) * time.Second),
-		DisableHotRestart:          true, // there is none yet
+		RestartEpoch:               f.restartEpoch,
+		DisableHotRestart:          f.noHotRestart,
 		CpusetThreads:              f.cpuset,
 		SocketPath:                 f.socketPath,
 		SocketMode:                 uint32(mode),

@@ -21,6 +21,7 @@ import (
 	"github.com/guideway/guideway/controlplane/logging"
 	"github.com/guideway/guideway/controlplane/model"
 	"github.com/guideway/guideway/dataplane/accesslog"
+	"github.com/guideway/guideway/dataplane/proxy"
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
@@ -103,6 +104,16 @@ func load(f *serveFlags, log *logging.Log) (*model.Config, error) {
 	return config, nil
 }
 
+// read reads a configuration that was sent, with what the command line says of the node and of fields.
+func (f *serveFlags) read(text string) (*model.Config, error) {
+	o, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	o.Path, o.YAML = "", text
+	return envoy.Load(o)
+}
+
 // refuse logs why there is nothing to serve, in Envoy's words where Envoy has the like, and ends with 1.
 func refuse(log *slog.Logger, f *serveFlags, err error) error {
 	critical := func(text string) { log.Log(context.Background(), logging.LevelCritical, text) }
@@ -146,16 +157,21 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 		return err
 	}
 	store := stats.NewStoreWith(statsConfig)
+	restart, err := beginRestart(f, log.For("main"))
+	if err != nil {
+		return err
+	}
+	defer restart.close()
 	files := accesslog.NewFiles(store, f.flushInterval())
 	defer files.Close()
-	plane, err := newDataplane(f, log, store, config)
+	plane, sockets, err := newDataplane(f, log, store, config, restart.sockets)
 	if err != nil {
 		return err
 	}
 	defer plane.Close()
 	control := controlplane.New(controlplane.Options{
 		Config: config, Stats: store, Log: log, Files: files, Dataplane: plane,
-		DrainTime: time.Duration(f.drainTime) * time.Second, Workers: f.workers(),
+		DrainTime: time.Duration(f.drainTime) * time.Second, Workers: f.workers(), Drained: restart.drained(),
 		Dynamic: controlplane.DynamicOptions{
 			RejectUnknown: f.rejectDynamic, IgnoreUnknown: f.ignoreDynamic, IgnoreFilters: f.ignoreFilters,
 			StateDir: f.stateDir, Version: buildOf().envoyForm(),
@@ -166,24 +182,31 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 	quit := sync.OnceFunc(func() { close(end) })
 	process := &controlplane.Process{
 		Control: control, Version: buildOf().envoyForm(), Options: f.proto(), Files: files,
-		Reopen: func() { reopen(log, files) }, Stop: quit,
+		Reopen: func() { reopen(log, files) }, Stop: quit, Read: f.read,
+		FirstStarted: restart.started(),
 	}
+	desk := &adminDesk{process: process, config: admin.Config{
+		Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, FlushOnAdmin: config.StatsFlushOnAdmin, Inspector: plane, Log: log.For("admin"),
+	}}
 	if config.Admin.Address.IsValid() {
-		server, err := admin.New(admin.Config{Address: config.Admin.Address, AllowPaths: config.Admin.AllowPaths, Stats: store, FlushOnAdmin: config.StatsFlushOnAdmin, Inspector: plane, Log: log.For("admin")}, process)
-		if err != nil {
+		if err := desk.open(restart.adminListener(config.Admin.Address)); err != nil {
 			return err
 		}
-		defer server.Close()
-		if err := writeAdminAddress(f.adminAddressPath, server.Addr().String()); err != nil {
+		defer desk.close()
+		if err := writeAdminAddress(f.adminAddressPath, desk.server.Addr().String()); err != nil {
 			return err
 		}
-		main.Info("admin address: " + server.Addr().String())
+		main.Info("admin address: " + desk.server.Addr().String())
 	} else if f.adminAddressPath != "" {
 		main.Warn("no admin address in the configuration, so none is written", "file", f.adminAddressPath)
 	}
 
 	reload := newReloader(f, log, control)
 	go reload.run(ctx)
+
+	restart.serve(&older{
+		flags: f, log: main, process: process, modes: plane, plane: sockets, admin: desk, store: store, restart: restart, quit: quit,
+	})
 
 	ran := make(chan error, 1)
 	go func() { ran <- control.Run(ctx) }()
@@ -196,7 +219,9 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 			live = nil
 			if f.mode == "init_only" {
 				quit()
+				break
 			}
+			go restart.takeOver(ctx, store)
 		case <-changes:
 			reload.ask()
 		case <-end:
@@ -219,7 +244,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 			case syscall.SIGTERM:
 				main.Warn("caught ENVOY_SIGTERM")
 				if f.drainOnTerm {
-					go drainThenQuit(control, main, time.Duration(f.drainTime)*time.Second, quit)
+					go drainThenQuit(ctx, control, sockets, main, time.Duration(f.drainTime)*time.Second, quit)
 				} else {
 					quit()
 				}
@@ -239,13 +264,36 @@ func reopen(log *logging.Log, files *accesslog.Files) {
 }
 
 // drainThenQuit is the opt-in graceful end: fail health checks, go on accepting for the drain time while
-// load balancers in front notice, then stop.
-func drainThenQuit(control *controlplane.Control, log *slog.Logger, after time.Duration, quit func()) {
-	log.Info("draining before the end", "seconds", after.Seconds())
+// load balancers in front notice, then stop; sooner, if nobody has come for a while and no flow is left.
+func drainThenQuit(ctx context.Context, control *controlplane.Control, plane *proxy.Server, log *slog.Logger, after time.Duration, quit func()) {
+	quiet := max(after/10, min(after, time.Second))
+	log.Info("draining before the end", "seconds", after.Seconds(), "ends_after_quiet_seconds", quiet.Seconds())
 	control.FailHealthCheck(true)
 	control.DrainListeners(false, after)
-	time.Sleep(after)
-	quit()
+	over := time.NewTimer(after)
+	defer over.Stop()
+	look := time.NewTicker(max(quiet/10, 10*time.Millisecond))
+	defer look.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			connections, sessions := plane.FlowCount()
+			log.Info("the drain time is over", "connections_left", connections, "sessions_left", sessions)
+			quit()
+			return
+		case now := <-look.C:
+			if connections, sessions := plane.FlowCount(); connections+sessions > 0 {
+				last = now
+			} else if now.Sub(last) >= quiet {
+				log.Info("no flow is left")
+				quit()
+				return
+			}
+		}
+	}
 }
 
 func writeAdminAddress(path, address string) error {

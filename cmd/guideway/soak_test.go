@@ -295,8 +295,10 @@ type heldTCP struct {
 	backend string
 }
 
-func dialTCP(ns *testbed.Namespace) (*heldTCP, error) {
-	c, err := ns.DialContext(context.Background(), "tcp", "127.0.0.1:15000")
+func dialTCP(ns *testbed.Namespace) (*heldTCP, error) { return dialTCPTo(ns, "127.0.0.1:15000") }
+
+func dialTCPTo(ns *testbed.Namespace, to string) (*heldTCP, error) {
+	c, err := ns.DialContext(context.Background(), "tcp", to)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,11 @@ var (
 	invert     = param{"invert_filter", "show what the filter does not match"}
 )
 
+var hostParams = []param{
+	{"host", "address and port of the backend"},
+	{"cluster", "the cluster to look in; all, if it is not given"},
+}
+
 // table lists the endpoints, sorted by path.
 func (s *Server) table() []*endpoint {
 	t := []*endpoint{
@@ -66,13 +71,18 @@ func (s *Server) table() []*endpoint {
 			{"limit", "at most so many"},
 		}},
 		{path: "/guideway/services", help: "listeners: the data plane of each and why, backends, next hops, slots", serve: s.services},
+		{path: "/guideway/changes", help: "what the last changes moved, newest first", serve: s.changes},
+		{path: "/guideway/drain", help: "take a backend out for new flows; those it has stay", mutates: true, serve: s.drainHost(true), params: hostParams},
+		{path: "/guideway/hosts", help: "hosts with their weight, health, slots and live flows, and the identity of tables", serve: s.hosts, params: hostParams},
+		{path: "/guideway/plan", help: "what the configuration in the request's body would change", mutates: true, serve: s.plan},
+		{path: "/guideway/undrain", help: "take a drained backend back in", mutates: true, serve: s.drainHost(false), params: hostParams},
 		{path: "/healthcheck/fail", help: "make /ready fail, so that traffic is taken elsewhere", mutates: true, serve: s.healthcheck(true)},
 		{path: "/healthcheck/ok", help: "make /ready succeed again", mutates: true, serve: s.healthcheck(false)},
 		{path: "/heapprofiler", help: "Envoy's heap profiler (use /debug/pprof/heap)", mutates: true, serve: static(http.StatusNotImplemented, "not available: use /debug/pprof/heap\n")},
 		{path: "/help", help: "this list", serve: func(w http.ResponseWriter, _ *http.Request) {
 			write(w, http.StatusOK, plainText, s.help())
 		}},
-		{path: "/hot_restart_version", help: "hot restart compatibility version", serve: static(http.StatusOK, "disabled")},
+		{path: "/hot_restart_version", help: "hot restart compatibility version", serve: s.hotRestartVersion},
 		{path: "/init_dump", help: "what the start still waits for", serve: s.initDump},
 		{path: "/listeners", help: "listeners and their addresses", serve: s.listeners, params: []param{
 			{"format", "one of (text, json)"},

@@ -13,6 +13,7 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 
+	"github.com/guideway/guideway/controlplane/plan"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/lb"
 )
@@ -32,7 +33,45 @@ type overview struct {
 	Listeners            []dataplane.ListenerStatus
 	Hosts, Unhealthy     int
 	Connections          int64
+	Changes              []changeOverview
 	Endpoints            []*endpoint
+}
+
+// changeOverview is a line of what changed last.
+type changeOverview struct {
+	When, What, Slots, Flows string
+	Generation               uint64
+}
+
+// shownChanges is how many changes the page shows; /guideway/changes has more.
+const shownChanges = 10
+
+func viewChange(c *plan.Change, now time.Time) changeOverview {
+	v := changeOverview{When: now.Sub(c.Time).Round(time.Second).String() + " ago", Generation: c.Generation}
+	var what []string
+	for _, cluster := range c.Clusters {
+		word := cluster.Change
+		if word == "changed" && len(cluster.Hosts) == 1 {
+			word = cluster.Hosts[0].Address.String() + " " + cluster.Hosts[0].Change
+		} else if word == "changed" {
+			word = fmt.Sprintf("%d hosts", len(cluster.Hosts))
+		}
+		what = append(what, cluster.Name+": "+word)
+	}
+	for _, l := range c.Listeners {
+		what = append(what, "listener "+l.Name+": "+l.Change)
+	}
+	if len(what) > 4 {
+		what = append(what[:3], fmt.Sprintf("%d more", len(what)-3))
+	}
+	v.What = strings.Join(what, "; ")
+	if c.Slots.Size > 0 {
+		v.Slots = fmt.Sprintf("%d (%.2f %%), %d collateral", c.Slots.Moved, c.Slots.Percent(), c.Slots.Collateral)
+	}
+	if f := c.Flows; f != nil {
+		v.Flows = fmt.Sprintf("%d remembered, %d broken of %d", f.Remembered, f.Broken, f.TCP+f.UDP)
+	}
+	return v
 }
 
 type clusterOverview struct {
@@ -92,6 +131,12 @@ func (s *Server) overview(now time.Time) *overview {
 		o.Clusters = append(o.Clusters, v)
 		o.Hosts += v.Total
 		o.Unhealthy += v.Total - v.Healthy
+	}
+	for _, c := range s.state.Changes() {
+		if len(o.Changes) == shownChanges {
+			break
+		}
+		o.Changes = append(o.Changes, viewChange(c, now))
 	}
 	return o
 }

@@ -26,6 +26,10 @@ func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) {
 	writeMessage(w, info, true)
 }
 
+func (s *Server) hotRestartVersion(w http.ResponseWriter, _ *http.Request) {
+	write(w, http.StatusOK, plainText, s.state.ServerInfo().GetHotRestartVersion())
+}
+
 func (s *Server) certs(w http.ResponseWriter, _ *http.Request) {
 	writeMessage(w, &adminv3.Certificates{}, true)
 }

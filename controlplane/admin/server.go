@@ -10,7 +10,10 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/stats"
@@ -20,6 +23,8 @@ import (
 type Config struct {
 	// Address to listen on; port 0 takes a free one.
 	Address netip.AddrPort
+	// Listener is where to serve if it is there already; nil to bind Address. The server closes it.
+	Listener net.Listener
 	// AllowPaths are exact paths, or prefixes that end in '*'; nil allows all.
 	AllowPaths []string
 	// Stats is the store to show.
@@ -52,7 +57,10 @@ const (
 // New binds the address and serves. The server answers at once, also while the process starts.
 func New(c Config, state State) (*Server, error) {
 	s := newServer(c, state)
-	l, err := net.Listen("tcp", c.Address.String())
+	l, err := c.Listener, error(nil)
+	if l == nil {
+		l, err = net.Listen("tcp", c.Address.String())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot bind admin address '%s': %w", c.Address, errors.Unwrap(unwrapSyscall(err)))
 	}
@@ -88,6 +96,22 @@ func newServer(c Config, state State) *Server {
 		s.endpoints[e.path] = e
 	}
 	return s
+}
+
+// Copy returns a copy of the listening socket's descriptor, for another process.
+func (s *Server) Copy() (fd int, err error) {
+	l, ok := s.listener.(syscall.Conn)
+	if !ok {
+		return -1, errors.New("the admin listener has no descriptor")
+	}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if e := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+		return -1, e
+	}
+	return fd, err
 }
 
 // Addr is the address the server listens on.

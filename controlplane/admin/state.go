@@ -1,12 +1,15 @@
 package admin
 
 import (
+	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 
 	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/controlplane/plan"
 	"github.com/guideway/guideway/dataplane"
 )
 
@@ -39,7 +42,30 @@ type State interface {
 	ModifyRuntime(map[string]string) error
 	// Quit ends the process in an orderly way, soon; it returns at once.
 	Quit()
+
+	// DrainHost takes hosts out for new flows, or back in; "" is every cluster that has the address. The
+	// error is ErrNoHost if none has it.
+	DrainHost(cluster string, address netip.AddrPort, drain bool) ([]Host, error)
+	// Plan says what a bootstrap, as YAML or JSON text, would change. The error is ErrInvalid if the text
+	// is not one that can be served.
+	Plan(ctx context.Context, text string) (*plan.Change, error)
+	// Changes are the last changes of what is in force, newest first.
+	Changes() []*plan.Change
 }
+
+// Host is a host of a cluster.
+type Host struct {
+	Cluster string
+	Address netip.AddrPort
+	Health  dataplane.Health
+	State   *dataplane.HostState
+}
+
+// ErrNoHost and ErrInvalid are wrapped by what State's methods return.
+var (
+	ErrNoHost  = errors.New("no such host")
+	ErrInvalid = errors.New("the configuration is not valid")
+)
 
 // ErrNoAdminLayer is the error of ModifyRuntime without an admin layer in layered_runtime.
 var ErrNoAdminLayer = errors.New("No admin layer specified")

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -22,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/guideway/guideway/controlplane/logging"
+	"github.com/guideway/guideway/controlplane/plan"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/lb"
 	"github.com/guideway/guideway/dataplane/stats"
@@ -40,6 +43,8 @@ type fakeState struct {
 	phase   adminv3.ServerInfo_State
 	done    []string // what was asked of the process
 	runtime map[string]string
+	drained []string
+	changed []*plan.Change
 }
 
 func newFakeState(t *testing.T) *fakeState {
@@ -226,3 +231,28 @@ func start(t *testing.T, state State, change func(*Config)) (url string, server 
 var _ State = (*fakeState)(nil)
 
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func (s *fakeState) DrainHost(cluster string, address netip.AddrPort, drain bool) ([]Host, error) {
+	var found []Host
+	for _, c := range s.clusters {
+		for _, h := range c.Hosts {
+			if h.Address == address && (cluster == "" || cluster == c.Name) {
+				s.drained = append(s.drained, fmt.Sprint(c.Name, " ", address, " ", drain))
+				found = append(found, Host{Cluster: c.Name, Address: address, Health: dataplane.AdminDraining, State: h.State})
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: %s", ErrNoHost, address)
+	}
+	return found, nil
+}
+
+func (s *fakeState) Plan(_ context.Context, text string) (*plan.Change, error) {
+	if text == "" {
+		return nil, fmt.Errorf("%w: it is empty", ErrInvalid)
+	}
+	return &plan.Change{Slots: plan.Slots{Size: uint64(len(text))}}, nil
+}
+
+func (s *fakeState) Changes() []*plan.Change { return s.changed }

@@ -45,6 +45,7 @@ func (t *translator) cluster(c *clusterv3.Cluster, at cursor) *model.Cluster {
 	m.Settings.RandomHash = m.Guideway.RandomHash
 	m.Settings.Forwarding, m.Settings.Track = m.Guideway.Forwarding, m.Guideway.Track
 	m.Settings.LearningWindow = m.Guideway.LearningWindow
+	m.Settings.CloseAfter = m.Guideway.CloseAfter
 	m.HTTP2 = http2(c, at)
 	typed := t.discovery(c, m, at)
 	m.PanicThreshold = panicThreshold(c)

@@ -70,6 +70,36 @@ func oneOf(into *string, words ...string) func(*structpb.Value, cursor) {
 	}
 }
 
+// timeSpan reads a time above 0.
+func timeSpan(into *time.Duration) func(*structpb.Value, cursor) {
+	return func(v *structpb.Value, at cursor) {
+		d, err := time.ParseDuration(v.GetStringValue())
+		if err != nil || d <= 0 {
+			at.fail("must be a duration above 0, such as \"60s\"")
+			return
+		}
+		*into = d
+	}
+}
+
+// holdDown reads {base, max}; max is ten times base unless set.
+func holdDown(into *model.HoldDown) func(*structpb.Value, cursor) {
+	return func(v *structpb.Value, at cursor) {
+		settings(v, at, map[string]func(*structpb.Value, cursor){
+			"base": timeSpan(&into.Base),
+			"max":  timeSpan(&into.Max),
+		})
+		switch {
+		case into.Base == 0:
+			at.fail("needs base: how long a host stays out after its first failure, such as \"5s\"")
+		case into.Max == 0:
+			into.Max = 10 * into.Base
+		case into.Max < into.Base:
+			at.fail("max (%v) must not be below base (%v)", into.Max, into.Base)
+		}
+	}
+}
+
 // nodeSettings reads node.metadata.guideway.
 func nodeSettings(metadata *structpb.Struct, at cursor) model.Settings {
 	out := model.Settings{Dataplane: "auto"}
@@ -146,18 +176,13 @@ func clusterSettings(m *corev3.Metadata, at cursor) model.ClusterSettings {
 		return out
 	}
 	settings(structpb.NewStructValue(s), at, map[string]func(*structpb.Value, cursor){
-		"forwarding":   oneOf(&out.Forwarding, forwardings...),
-		"track":        oneOf(&out.Track, "changed", "all", "off"),
-		"udp_draining": oneOf(&draining, "keep", "move"),
-		"hash":         oneOf(&hash, "five_tuple", "random"),
-		"learning_window": func(v *structpb.Value, at cursor) {
-			d, err := time.ParseDuration(v.GetStringValue())
-			if err != nil || d <= 0 {
-				at.fail("must be a duration above 0, such as \"60s\"")
-				return
-			}
-			out.LearningWindow = d
-		},
+		"forwarding":      oneOf(&out.Forwarding, forwardings...),
+		"track":           oneOf(&out.Track, "changed", "all", "off"),
+		"udp_draining":    oneOf(&draining, "keep", "move"),
+		"hash":            oneOf(&hash, "five_tuple", "random"),
+		"learning_window": timeSpan(&out.LearningWindow),
+		"close_after":     timeSpan(&out.CloseAfter),
+		"hold_down":       holdDown(&out.HoldDown),
 	})
 	if draining == "move" {
 		out.UDPDraining = dataplane.MoveSessions

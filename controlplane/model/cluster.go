@@ -69,9 +69,17 @@ type ClusterSettings struct {
 	// LearningWindow bounds how long a slot stays open after a change; 0 means the idle timeout.
 	LearningWindow time.Duration
 	UDPDraining    dataplane.UDPDraining
+	// CloseAfter is the window over which flows of draining and removed hosts are closed; 0 for never.
+	CloseAfter time.Duration
+	// HoldDown keeps a host that failed its checks out for a while; off if Base is 0.
+	HoldDown HoldDown
 	// RandomHash makes the pick random where the proxy has no hash policy, as Envoy does.
 	RandomHash bool
 }
+
+// HoldDown is guideway.hold_down: a failed host stays out for Base, doubled with each failure that follows
+// soon, up to Max.
+type HoldDown struct{ Base, Max time.Duration }
 
 // Assignment is a ClusterLoadAssignment.
 type Assignment struct {

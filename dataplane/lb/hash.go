@@ -166,6 +166,30 @@ func Explain(b dataplane.Balancer, hash uint64) (priority, slot int, host *datap
 	return p, slot, lb.pickers[p].pick(hash, degraded)
 }
 
+// Owner returns the host that a table or ring gives a hash, whatever the load on it; nil for policies that
+// use no hash, or without hosts. Unlike Pick it counts nothing.
+func Owner(b dataplane.Balancer, hash uint64) *dataplane.Host {
+	lb, ok := b.(*balancer)
+	if !ok || !lb.hashes {
+		return nil
+	}
+	p, _ := maglev.PickPriority(lb.loads, hash)
+	if p < 0 {
+		return nil
+	}
+	h := lb.pickers[p].(*hashPicker)
+	i := -1
+	if h.table != nil {
+		i = h.table.Lookup(hash)
+	} else {
+		i = h.ring.Lookup(hash)
+	}
+	if i < 0 {
+		return nil
+	}
+	return h.hosts[i]
+}
+
 // Panics reports whether any priority that gets load is in panic.
 func Panics(b dataplane.Balancer) bool {
 	lb, ok := b.(*balancer)

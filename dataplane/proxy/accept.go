@@ -8,22 +8,32 @@ import (
 	"github.com/guideway/guideway/dataplane/accesslog"
 )
 
-// acceptor is a listening TCP socket on one worker.
+// acceptor is a listening TCP address on one worker: its own socket, or one that all workers share. A
+// process with more workers may have left it several.
 type acceptor struct {
 	w        *worker
-	fd       int
-	token    token
+	queues   []*acceptQueue
 	addr     netip.AddrPort // as configured, with the real port
 	shared   bool           // all workers accept from this socket
 	watched  bool
 	listener *liveListener
 }
 
+// acceptQueue is one listening socket.
+type acceptQueue struct {
+	a     *acceptor
+	fd    int
+	token token
+}
+
 // acceptBatch bounds the connections taken from one socket in one turn of the loop.
 const acceptBatch = 64
 
-func newAcceptor(w *worker, l *liveListener, fd int, s *socketSet) (*acceptor, error) {
-	a := &acceptor{w: w, fd: fd, addr: s.addr.Addr, shared: len(s.fds) == 1, listener: l}
+func newAcceptor(w *worker, l *liveListener, fds []int, s *socketSet) (*acceptor, error) {
+	a := &acceptor{w: w, addr: s.addr.Addr, shared: len(s.fds) == 1, listener: l}
+	for _, fd := range fds {
+		a.queues = append(a.queues, &acceptQueue{a: a, fd: fd})
+	}
 	if w.tcp.descriptors.off {
 		return a, nil // it is watched when the worker accepts again
 	}
@@ -35,26 +45,38 @@ func (a *acceptor) watch() error {
 	if a.shared {
 		events |= unix.EPOLLEXCLUSIVE // one worker is enough
 	}
-	t, err := a.w.add(a.fd, events, a)
-	if err == nil {
-		a.token, a.watched = t, true
+	for i, q := range a.queues {
+		t, err := a.w.add(q.fd, events, q)
+		if err != nil {
+			for _, q := range a.queues[:i] {
+				a.w.remove(q.fd, q.token)
+			}
+			return err
+		}
+		q.token = t
 	}
-	return err
+	a.watched = true
+	return nil
 }
 
 func (a *acceptor) unwatch() {
-	if a.watched {
-		a.w.remove(a.fd, a.token)
-		a.watched = false
+	if !a.watched {
+		return
 	}
+	for _, q := range a.queues {
+		a.w.remove(q.fd, q.token)
+	}
+	a.watched = false
 }
 
 // stop ends the acceptor. What is in the kernel's queue already is accepted: closing the socket would
 // reset it.
 func (a *acceptor) stop() {
-	for range lastBatches {
-		if a.take(acceptBatch) < acceptBatch {
-			break
+	for _, q := range a.queues {
+		for range lastBatches {
+			if q.take(acceptBatch) < acceptBatch {
+				break
+			}
 		}
 	}
 	a.unwatch()
@@ -64,21 +86,23 @@ func (a *acceptor) stop() {
 const lastBatches = 64
 
 // ready implements handler. The socket is level-triggered: what is left comes with the next turn.
-func (a *acceptor) ready(uint32) {
+func (q *acceptQueue) ready(uint32) {
+	a := q.a
 	most := 1 // one at a time is usual: no second call to find the queue empty
 	if a.w.busy {
 		most = acceptBatch
 	}
-	if n := a.take(most); n > 0 {
+	if n := q.take(most); n > 0 {
 		a.listener.stats.AcceptedPerEvent.Record(float64(n))
 	}
 }
 
 // take accepts up to most connections, and returns how many it got.
-func (a *acceptor) take(most int) (n int) {
+func (q *acceptQueue) take(most int) (n int) {
+	a := q.a
 	t := &a.w.tcp
 	for n < most && !t.descriptors.off {
-		fd, e := sysAccept(a.fd, &t.peer)
+		fd, e := sysAccept(q.fd, &t.peer)
 		switch e {
 		case 0:
 			n++

@@ -18,6 +18,7 @@ var (
 	reasonDrain         = bothSides("tcp_proxy_drain_close")
 	reasonRBAC          = bothSides("rbac_deny_close")
 	reasonShutdown      = bothSides("purging_socket_that_have_not_progressed_to_connections")
+	reasonCloseAfter    = bothSides("guideway_close_after")
 	reasonChainGone     = bothSides("filter_chain_is_being_removed")
 	reasonOverLimit     = reason{downstream: "over_connection_limit"}
 	reasonConnectFailed = reason{downstream: "tcp_initializion_failure:0"}

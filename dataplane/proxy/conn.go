@@ -52,6 +52,7 @@ type conn struct {
 	upShutEnd bool // the last direction that ended is the one to the upstream
 	checkRBAC bool // the client's first byte decides
 	draining  bool // to be closed as soon as nothing is held
+	leaving   bool // its host drains or was removed, and its cluster closes such connections
 	limits    uint8
 
 	early  int32  // bytes read before the connect, as told to the gauge

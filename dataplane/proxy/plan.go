@@ -28,6 +28,9 @@ func (s *Server) plan(snap *dataplane.Snapshot) *plan {
 
 	// Sockets whose listener goes, or may give them to another version of itself, are to be had.
 	spare := map[socketKey]*socketSet{}
+	for key, set := range s.handed {
+		spare[key] = set
+	}
 	wanted := map[string]*dataplane.Listener{}
 	for _, l := range snap.Listeners {
 		if wanted[l.Name] == nil {
@@ -131,6 +134,9 @@ func (s *Server) sockets(l *dataplane.Listener, spare map[socketKey]*socketSet) 
 		if set := spare[key]; set != nil {
 			delete(spare, key)
 			sets = append(sets, set)
+			if err := set.fit(l, i, len(s.workers)); err != nil {
+				return sets, fresh, err
+			}
 			if err := set.adopt(l); err != nil {
 				return sets, fresh, err
 			}

@@ -18,6 +18,9 @@ type Config struct {
 	// DrainTime is how long connections of a removed or replaced listener or filter chain may go on
 	// before they are cut; 0 means Envoy's 600 s, less than 0 cuts them at once.
 	DrainTime time.Duration
+	// Handed are listening sockets of a former process, in place of which none are bound: the listeners of
+	// the first snapshot take those of their addresses, the others are closed.
+	Handed []HandedSockets
 	// DrainImmediately makes filters with check_drain_close close connections at the begin of a drain;
 	// otherwise the share of them grows over the drain time (--drain-strategy).
 	DrainImmediately bool

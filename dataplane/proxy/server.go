@@ -22,6 +22,8 @@ type Server struct {
 	// live are the listeners in force, by name and in configuration order.
 	live  map[string]*liveListener
 	order []string
+	// handed are sockets of a former process that no listener has claimed yet.
+	handed map[socketKey]*socketSet
 	// stopping are the timers of graceful drains.
 	stopping []*time.Timer
 }
@@ -31,7 +33,7 @@ var _ dataplane.Dataplane = (*Server)(nil)
 var errClosed = errors.New("the proxy data plane is closed")
 
 func start(c Config) (*Server, error) {
-	s := &Server{cfg: c, live: map[string]*liveListener{}}
+	s := &Server{cfg: c, live: map[string]*liveListener{}, handed: setsOf(c.Handed)}
 	for i := range c.Workers {
 		l, err := newLoop()
 		if err != nil {
@@ -41,9 +43,9 @@ func start(c Config) (*Server, error) {
 			return nil, fmt.Errorf("worker %d of %d: %w: start fewer, or raise the limit of open files", i+1, c.Workers, err)
 		}
 		w := &worker{
-			loop: l, index: i, cfg: &s.cfg, store: c.Stats, log: c.Log.With("worker", i),
+			loop: l, index: i, count: c.Workers, cfg: &s.cfg, store: c.Stats, log: c.Log.With("worker", i),
 			snap:      &dataplane.Snapshot{},
-			acceptors: map[*socketSet]*acceptor{}, udp: map[*socketSet]udpEndpoint{},
+			acceptors: map[*socketSet]*acceptor{}, udp: map[udpSocket]udpEndpoint{},
 		}
 		w.tcp.init(w, &s.shared)
 		s.workers = append(s.workers, w)
@@ -76,6 +78,7 @@ func (s *Server) Apply(ctx context.Context, snap *dataplane.Snapshot) error {
 	}
 	p := s.plan(snap)
 	s.install(snap, p)
+	s.dropUnclaimed(p)
 	if len(p.failed) > 0 {
 		return &dataplane.ListenerError{Failed: p.failed}
 	}

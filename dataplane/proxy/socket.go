@@ -37,13 +37,20 @@ type socketSet struct {
 	fds  []int
 }
 
-// fd returns the socket of a worker. A shared UDP socket belongs to worker 0 alone (sessions are kept
-// by worker), for the others ok is false.
-func (s *socketSet) fd(worker int) (fd int, ok bool) {
-	if len(s.fds) > 1 {
-		return s.fds[worker], true
+// of returns the sockets of one of so many workers. A shared UDP socket belongs to worker 0 alone, since
+// sessions are kept by worker.
+func (s *socketSet) of(worker, workers int) []int {
+	if len(s.fds) == 1 {
+		if s.key.protocol == dataplane.TCP || worker == 0 {
+			return s.fds
+		}
+		return nil
 	}
-	return s.fds[0], s.key.protocol == dataplane.TCP || worker == 0
+	var own []int
+	for i := worker; i < len(s.fds); i += workers {
+		own = append(own, s.fds[i])
+	}
+	return own
 }
 
 func (s *socketSet) close() {

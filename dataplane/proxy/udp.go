@@ -45,6 +45,10 @@ type udpListener struct {
 
 	start time.Time
 	total udpTotals
+	// deaf is set once another process reads the socket.
+	deaf bool
+	// serial tells the listener from all others of the process.
+	serial uint64
 }
 
 // udpTotals is what the proxy's own access log tells.
@@ -74,7 +78,7 @@ func newUDPListener(w *worker, fd int, conf *dataplane.Listener, status *listene
 		io: w.udpIO, loop: w.loop, store: w.store, fd: fd, addr: localAddr(fd),
 		conf: conf, proxy: conf.UDP, lstats: status.stats,
 		snapshot: w.snap, clusters: map[string]*udpCluster{},
-		start: w.loop.now,
+		start: w.loop.now, serial: flowOwners.Add(1),
 	}
 	l.hosts = udpHosts{l: l, byState: map[*dataplane.HostState]*udpHost{}}
 	l.idle.fire = l.expire
@@ -281,7 +285,9 @@ func (l *udpListener) applied(_, s *dataplane.Snapshot) {
 // stop ends all sessions and leaves the socket, which is the caller's to close.
 func (l *udpListener) stop() {
 	l.io.settle()
-	l.loop.remove(l.fd, l.token)
+	if !l.deaf {
+		l.loop.remove(l.fd, l.token)
+	}
 	for t := range l.tables {
 		t.EndAll()
 	}

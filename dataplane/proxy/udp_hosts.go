@@ -6,6 +6,7 @@ import (
 
 	"github.com/guideway/guideway/conntrack"
 	"github.com/guideway/guideway/dataplane"
+	"github.com/guideway/guideway/dataplane/lb"
 	"github.com/guideway/guideway/dataplane/stats"
 )
 
@@ -16,6 +17,9 @@ type udpHost struct {
 	index   conntrack.Backend
 	gen     uint32
 	remote  sockaddr
+	// live sessions, counted in the host's state.
+	live    int64
+	counted *dataplane.HostState
 	// sessions of this host alone, if hosts are picked for each datagram.
 	sessions *conntrack.Sessions[*udpSession]
 }
@@ -44,29 +48,29 @@ func (h *udpHosts) Standing(b conntrack.Backend, gen uint32) conntrack.Standing 
 	if health == 0 {
 		return conntrack.Serving
 	}
-	policy := conntrack.Policy{MoveDraining: u.cluster.c.UDPDraining == dataplane.MoveSessions}
-	if conntrack.CanServe(conntrack.UDP, stateOf(health), policy) {
+	if u.cluster.c.KeepsSessions(health) {
 		return conntrack.Serving
 	}
 	return conntrack.Unfit
 }
 
-// stateOf sorts health flags into the states of conntrack's rules. A host that fails while it drains
-// has failed. Panic is not in it: in Envoy too it only decides where new sessions go, and a session that
-// is picked for again stays unless that yields a fit host.
-func stateOf(health dataplane.Health) conntrack.State {
-	const draining = dataplane.EDSStatusDraining | dataplane.AdminDraining
-	switch failing := health &^ draining; {
-	case failing&dataplane.FailedActiveHC != 0:
-		return conntrack.FailedCheck
-	case failing.Failed():
-		return conntrack.FailedOther
-	case health.Draining():
-		return conntrack.Draining
-	case health.Degraded():
-		return conntrack.Degraded
+// endOf says why the session's next datagram will go elsewhere, "" if it will not.
+func (h *udpHosts) endOf(s *udpSession) dataplane.FlowEnd {
+	switch h.Standing(s.track.Backend(), s.host.gen) {
+	case conntrack.Gone:
+		return dataplane.EndHostRemoved
+	case conntrack.Serving:
+		return ""
 	}
-	return conntrack.In
+	f := s.track.Flow()
+	hash, hashed := s.cluster.c.HashPolicy(h.l.proxy.Hash).HashOf(dataplane.UDP, f.Src, f.Dst)
+	if next := lb.Owner(s.cluster.c.Balancer, hash); hashed && (next == nil || next.State == s.host.counted || !s.cluster.c.KeepsSessions(next.State.Health())) {
+		return "" // nobody is better: it stays
+	}
+	if s.host.counted.Health().Draining() {
+		return dataplane.EndHostDraining
+	}
+	return dataplane.EndHostFailed
 }
 
 // Pick picks a host for a new session; if there is none it counts why.
@@ -113,7 +117,7 @@ func (h *udpHosts) of(c *udpCluster, host *dataplane.Host) *udpHost {
 	default:
 		return nil
 	}
-	u.cluster, u.host = c, host
+	u.cluster, u.host, u.counted = c, host, host.State
 	u.remote.set(host.Address)
 	h.byState[host.State] = u
 	return u
@@ -177,8 +181,22 @@ func (h *udpHosts) update(s *dataplane.Snapshot) (gone bool) {
 		}
 		u.remote.set(next.Address)
 		h.byState[next.State] = u
+		u.countIn(next.State)
 	}
 	return gone
+}
+
+// begun and ended count sessions in the host's state.
+func (u *udpHost) begun() { u.live++; u.counted.UDPSessions.Add(1) }
+func (u *udpHost) ended() { u.live--; u.counted.UDPSessions.Add(-1) }
+
+// countIn moves the count to another state.
+func (u *udpHost) countIn(s *dataplane.HostState) {
+	if s != u.counted {
+		u.counted.UDPSessions.Add(-u.live)
+		s.UDPSessions.Add(u.live)
+		u.counted = s
+	}
 }
 
 // recycle frees the numbers of hosts that are gone, when their sessions have ended.

@@ -38,6 +38,8 @@ type udpSession struct {
 	// The session's datagrams in the batch in hand are a list through udpIO.next; slot+1, 0 is none.
 	first, last uint8
 	periodic    *timer
+	// leaving is set while the host's flows are being closed (CloseAfter).
+	leaving bool
 }
 
 // begin makes the session that a client's datagram asks for. It returns nil if there cannot be one now;
@@ -66,6 +68,7 @@ func (l *udpListener) begin(track *conntrack.Session[*udpSession], h *udpHost, p
 		return nil
 	}
 	s.track = track
+	s.host.begun()
 	l.stats.SessActive.Inc()
 	s.startLogging()
 	return s
@@ -150,6 +153,7 @@ func (s *udpSession) close(why conntrack.EndReason) {
 	sysClose(s.fd)
 	s.fd = -1
 	s.cluster.release()
+	s.host.ended()
 	s.l.stats.SessActive.Dec()
 }
 

@@ -12,6 +12,7 @@ import (
 type worker struct {
 	*loop
 	index int
+	count int // workers of the server
 	log   *slog.Logger
 	store *stats.Store
 	cfg   *Config
@@ -20,11 +21,20 @@ type worker struct {
 	snap *dataplane.Snapshot
 
 	acceptors map[*socketSet]*acceptor
-	udp       map[*socketSet]udpEndpoint
+	udp       map[udpSocket]udpEndpoint
 
 	udpIO *udpIO // nil before the first UDP listener
 
 	tcp tcpState
+	// leaving are hosts whose flows are being closed; see closeafter.go.
+	leaving map[*dataplane.HostState]*departure
+}
+
+// udpSocket is one of a worker's UDP sockets. Mostly it has one of each set; a process with more workers
+// may have left it several.
+type udpSocket struct {
+	set *socketSet
+	fd  int
 }
 
 // udpEndpoint is one UDP socket of a listener on one worker. It is called on the worker's loop only.
@@ -73,6 +83,7 @@ type update struct {
 func (w *worker) apply(u *update) {
 	old := w.snap
 	w.snap = u.snap
+	w.departures(old, u.snap) // before the UDP sockets forget hosts that left
 	keep := make(map[*socketSet]bool)
 	for _, l := range u.serve {
 		for _, s := range l.sockets {
@@ -89,7 +100,7 @@ func (w *worker) apply(u *update) {
 		}
 	}
 	for s, e := range w.udp {
-		if !keep[s] {
+		if !keep[s.set] && !handedOver(e) {
 			e.stop()
 			delete(w.udp, s)
 			continue
@@ -101,27 +112,30 @@ func (w *worker) apply(u *update) {
 
 // serveSocket makes a socket serve this version of its listener.
 func (w *worker) serveSocket(l *liveListener, s *socketSet) error {
-	fd, ok := s.fd(w.index)
-	if !ok {
+	fds := s.of(w.index, w.count)
+	if len(fds) == 0 {
 		return nil
 	}
 	if l.cfg.Protocol == dataplane.UDP {
 		status := &listenerStatus{s.addr, l.stats}
-		if e := w.udp[s]; e != nil {
-			return e.update(l.cfg, status)
+		for _, fd := range fds {
+			var err error
+			if e := w.udp[udpSocket{s, fd}]; e != nil {
+				err = e.update(l.cfg, status)
+			} else if e, err = newUDPListener(w, fd, l.cfg, status); err == nil {
+				w.udp[udpSocket{s, fd}] = e
+			}
+			if err != nil {
+				return err
+			}
 		}
-		e, err := newUDPListener(w, fd, l.cfg, status)
-		if err != nil {
-			return err
-		}
-		w.udp[s] = e
 		return nil
 	}
 	if a := w.acceptors[s]; a != nil {
 		a.listener = l
 		return nil
 	}
-	a, err := newAcceptor(w, l, fd, s)
+	a, err := newAcceptor(w, l, fds, s)
 	if err != nil {
 		return err
 	}
@@ -135,9 +149,11 @@ func (w *worker) stopSocket(s *socketSet) {
 		a.stop()
 		delete(w.acceptors, s)
 	}
-	if e := w.udp[s]; e != nil {
-		e.stop()
-		delete(w.udp, s)
+	for k, e := range w.udp {
+		if k.set == s {
+			e.stop()
+			delete(w.udp, k)
+		}
 	}
 }
 
@@ -147,7 +163,7 @@ func (w *worker) end() {
 		w.stopSocket(s)
 	}
 	for s := range w.udp {
-		w.stopSocket(s)
+		w.stopSocket(s.set)
 	}
 	w.tcp.end()
 	w.quit = true
