@@ -58,7 +58,11 @@ func run(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		main.Warn("changes of the configuration are not noticed", "reason", err)
 	}
-	config, err := load(f, log)
+	config, err := load(f)
+	said := map[string]bool{}
+	if err == nil {
+		warn(log, config, said)
+	}
 	if err == nil && f.mode == "validate" {
 		fmt.Fprintf(cmd.OutOrStdout(), "configuration '%s' OK\n", f.path)
 		return nil
@@ -66,7 +70,7 @@ func run(cmd *cobra.Command, f *serveFlags) error {
 	if err != nil {
 		return refuse(main, f, err)
 	}
-	if err := serve(cmd.Context(), f, log, config, changes); err != nil {
+	if err := serve(cmd.Context(), f, log, config, said, changes); err != nil {
 		return refuse(main, f, err)
 	}
 	main.Info("exiting")
@@ -88,20 +92,23 @@ func watch(ctx context.Context, f *serveFlags) (<-chan struct{}, error) {
 	})
 }
 
-// load reads the configuration and logs what is accepted and not acted on.
-func load(f *serveFlags, log *logging.Log) (*model.Config, error) {
+// load reads the configuration.
+func load(f *serveFlags) (*model.Config, error) {
 	o, err := f.options()
 	if err != nil {
 		return nil, err
 	}
-	config, err := envoy.Load(o)
-	if err != nil {
-		return nil, err
-	}
+	return envoy.Load(o)
+}
+
+// warn logs what is accepted and not acted on, but for what has been said already, on whatever line.
+func warn(log *logging.Log, config *model.Config, said map[string]bool) {
 	for _, w := range config.Warnings {
-		log.For("config").Warn(w.Error())
+		if key := w.Path + w.Reason; !said[key] {
+			said[key] = true
+			log.For("config").Warn(w.Error())
+		}
 	}
-	return config, nil
 }
 
 // read reads a configuration that was sent, with what the command line says of the node and of fields.
@@ -141,7 +148,7 @@ func refuse(log *slog.Logger, f *serveFlags, err error) error {
 }
 
 // serve runs one instance from its first configuration to the signal that ends it.
-func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.Config, changes <-chan struct{}) error {
+func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.Config, said map[string]bool, changes <-chan struct{}) error {
 	main := log.For("main")
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -201,7 +208,7 @@ func serve(ctx context.Context, f *serveFlags, log *logging.Log, config *model.C
 		main.Warn("no admin address in the configuration, so none is written", "file", f.adminAddressPath)
 	}
 
-	reload := newReloader(f, log, control)
+	reload := newReloader(f, log, control, said)
 	go reload.run(ctx)
 
 	restart.serve(&older{
@@ -311,11 +318,12 @@ type reloader struct {
 	flags   *serveFlags
 	log     *logging.Log
 	control *controlplane.Control
-	asked   chan struct{} // holds one: however often it is asked for meanwhile, one more reading is enough
+	said    map[string]bool // warnings that have been logged
+	asked   chan struct{}   // holds one: however often it is asked for meanwhile, one more reading is enough
 }
 
-func newReloader(f *serveFlags, log *logging.Log, control *controlplane.Control) *reloader {
-	return &reloader{flags: f, log: log, control: control, asked: make(chan struct{}, 1)}
+func newReloader(f *serveFlags, log *logging.Log, control *controlplane.Control, said map[string]bool) *reloader {
+	return &reloader{flags: f, log: log, control: control, said: said, asked: make(chan struct{}, 1)}
 }
 
 // ask has the configuration read soon.
@@ -345,7 +353,7 @@ func (r *reloader) run(ctx context.Context) {
 
 func (r *reloader) now(ctx context.Context) {
 	log := r.log.For("config")
-	config, err := load(r.flags, r.log)
+	config, err := load(r.flags)
 	if err != nil {
 		r.control.Rejected()
 		var invalid *envoy.Invalid
@@ -358,6 +366,7 @@ func (r *reloader) now(ctx context.Context) {
 		log.Error("the changed configuration cannot be read, the last good one serves on", "reason", err)
 		return
 	}
+	warn(r.log, config, r.said)
 	change, err := r.control.Reload(ctx, config)
 	switch {
 	case err != nil:
