@@ -161,6 +161,8 @@ func TestEqualContentChangesNothing(t *testing.T) {
 			until(t, "live", func() bool { return i.control.State().Phase == controlplane.Live })
 			send("1")
 			until(t, "the first state", func() bool { return gets(port) == "A" })
+			// The listener takes connections a moment before the state that has it is published.
+			until(t, "the first state is published", func() bool { return len(i.control.State().Listeners) == 1 })
 			generation := func() uint64 { return i.control.State().Generation }
 			before := generation()
 			balancer := i.active("c").Balancer
