@@ -152,6 +152,10 @@ func TestInterleavings(t *testing.T) {
 	at := func(i int) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 80)
 	}
+	stateOf := func(name string, address netip.AddrPort) (s *dataplane.HostState) {
+		c.do(func() { s = c.clusters[name].find(address)[0].state })
+		return s
+	}
 	check := func(step int) {
 		t.Helper()
 		settled(c)
@@ -202,20 +206,18 @@ func TestInterleavings(t *testing.T) {
 			}
 		case op >= 3:
 			w.ejected ^= dataplane.FailedOutlierCheck
-			flags := w.ejected
+			flags, state := w.ejected, stateOf(name, address)
 			c.urge(func() {
-				cl := c.clusters[name]
-				for _, h := range cl.find(address) {
+				// News of a host that has left meanwhile, or come anew at its address, is nobody's.
+				if h := c.clusters[name].hostOf(state); h != nil {
 					h.ejected = flags
+					c.urgent(c.clusters[name])
 				}
-				c.urgent(cl)
 			})
 		default:
 			w.checked ^= dataplane.FailedActiveHC
-			flags, known := w.checked, make(chan *dataplane.HostState, 1)
-			c.do(func() { known <- c.clusters[name].find(address)[0].state })
-			s := <-known
-			c.urge(func() { c.checked(name, s, flags) })
+			flags, state := w.checked, stateOf(name, address)
+			c.urge(func() { c.checked(name, state, flags) })
 		}
 		if r.IntN(50) == 0 {
 			check(step)
