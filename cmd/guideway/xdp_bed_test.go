@@ -301,11 +301,11 @@ func (b *xdpBed) serve(t testing.TB, x *xdpBackend) {
 	go func() {
 		buf := make([]byte, 2048)
 		for {
-			_, from, err := udp.ReadFrom(buf)
+			n, from, err := udp.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			udp.WriteTo([]byte(x.name), from)
+			udp.WriteTo(append([]byte(x.name+" "), buf[:n]...), from)
 		}
 	}()
 	t.Cleanup(func() { tcp.Close(); server.Close(); udp.Close() })

@@ -24,6 +24,7 @@ type xdpFlow struct {
 	network string
 	r       *bufio.Reader // nil for UDP
 	backend string
+	asked   int // datagrams sent
 }
 
 // ask sends a little and returns who answers.
@@ -37,7 +38,9 @@ func (f *xdpFlow) ask() (string, error) {
 	var err error
 	for range tries {
 		f.SetDeadline(time.Now().Add(wait))
-		if _, err = f.Write([]byte("who?\n")); err != nil {
+		f.asked++
+		question := fmt.Sprintf("who? %d\n", f.asked)
+		if _, err = f.Write([]byte(question)); err != nil {
 			continue
 		}
 		if f.r != nil {
@@ -45,10 +48,16 @@ func (f *xdpFlow) ask() (string, error) {
 			line, err = f.r.ReadString('\n')
 			return strings.TrimSpace(line), err
 		}
+		// An answer to an earlier question, sent again in vain, tells who had the flow then, not now.
 		buf := make([]byte, 64)
 		var n int
-		if n, err = f.Read(buf); err == nil {
-			return string(buf[:n]), nil
+		for {
+			if n, err = f.Read(buf); err != nil {
+				break
+			}
+			if name, ok := strings.CutSuffix(string(buf[:n]), " "+question); ok {
+				return name, nil
+			}
 		}
 	}
 	return "", err
