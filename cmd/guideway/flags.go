@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strconv"
 	"strings"
@@ -185,6 +184,3 @@ func (f *serveFlags) workers() int {
 func (f *serveFlags) flushInterval() time.Duration {
 	return time.Duration(f.flushMS) * time.Millisecond
 }
-
-// quiet is a logger for commands that print what matters themselves.
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

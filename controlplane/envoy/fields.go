@@ -83,9 +83,8 @@ func compile(tables ...table) map[protoreflect.FullName]map[protoreflect.Name]ru
 	return all
 }
 
-// isFalse and isTrue are values of bool and BoolValue fields.
+// isFalse is the value of a bool or BoolValue field.
 func isFalse(v protoreflect.Value) bool { return !truth(v) }
-func isTrue(v protoreflect.Value) bool  { return truth(v) }
 
 func truth(v protoreflect.Value) bool {
 	if m, ok := v.Interface().(protoreflect.Message); ok {

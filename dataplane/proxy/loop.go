@@ -95,15 +95,6 @@ func (l *loop) add(fd int, events uint32, h handler) (token, error) {
 	return token(i), nil
 }
 
-// modify changes the events of a registered descriptor.
-func (l *loop) modify(fd int, t token, events uint32) error {
-	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: int32(l.slots[t].gen)}
-	if e := l.control(unix.EPOLL_CTL_MOD, fd, &ev); e != 0 {
-		return fmt.Errorf("epoll modify: %w", e)
-	}
-	return nil
-}
-
 // control is epoll_ctl, which does not block.
 func (l *loop) control(op, fd int, ev *unix.EpollEvent) unix.Errno {
 	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.epfd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(ev)), 0, 0)

@@ -7,7 +7,6 @@ import (
 	"github.com/guideway/guideway/conntrack"
 	"github.com/guideway/guideway/dataplane"
 	"github.com/guideway/guideway/dataplane/lb"
-	"github.com/guideway/guideway/dataplane/stats"
 )
 
 // udpHost is a host as one listening socket knows it: the backend that conntrack's rules speak of.
@@ -275,5 +274,5 @@ func countConnections(c *dataplane.Cluster, n int64) {
 func bindUDPStats(s *dataplane.ClusterStats) {
 	bindMu.Lock()
 	defer bindMu.Unlock()
-	stats.BindLazy(s.Scope, s)
+	s.BindUDP()
 }

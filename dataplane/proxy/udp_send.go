@@ -36,9 +36,6 @@ func (o *outbox) add(s *udpSession, p []byte, segment int) {
 	o.n++
 }
 
-// full reports whether there is no room for another add.
-func (o *outbox) full() bool { return o.iov == udpBatch }
-
 // flush sends everything by fd and counts what became of it.
 func (o *outbox) flush(fd int) {
 	for i := range o.n {
